@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 
 class Client(Protocol):
-    """Reads the log, then stays for ``seconds``; answers which share of a core that has cost."""
+    """Reads the log, then stays for ``seconds``; returns which share of a core that has cost."""
 
     async def __call__(self, log: Log, meter: Meter, seconds: float) -> float:
         """Add each batch to ``meter``."""

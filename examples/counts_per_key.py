@@ -7,7 +7,7 @@ the new owner has put its own name beside the offset.
 
     python examples/counts_per_key.py --bootstrap localhost:9092 --database counts.sqlite
 
-SQLite on a local disk answers within milliseconds, so it is called in the event loop here.
+SQLite on a local disk responds within milliseconds, so it is called in the event loop here.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Orders with the name and country of their customer, which an HTTP service knows.
 
-A service is away now and then: its 5xx answers, and requests that do not reach it, are tried again,
-while the orders of that customer wait and those of others flow. A customer that it does not know
-(4xx) will not be known a second later: such an order goes to the dead letter topic at once. An
+A service is away now and then: requests that do not reach it, or get a 5xx response, are tried
+again, while the orders of that customer wait and those of others flow. A customer that it does not
+know (4xx) will not be known a second later: such an order goes to the dead letter topic at once. An
 order counts as done when its enriched record is acknowledged; one that is delivered again is
 written again, so whoever reads the enriched topic goes by the order's id.
 
@@ -10,7 +10,7 @@ written again, so whoever reads the enriched topic goes by the order's id.
     python examples/enrichment.py --bootstrap localhost:9092 --service http://localhost:8000
 
 A record's value is JSON: {"id": 7, "customer": "c1"}. For it GET /customers/c1 is asked, which
-answers {"name": "Ada", "country": "UK"}. The topics --enriched and --dead-letter must exist.
+responds {"name": "Ada", "country": "UK"}. The topics --enriched and --dead-letter must exist.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Order(msgspec.Struct):
 
 
 class Customer(msgspec.Struct):
-    """What the service answers."""
+    """What the service responds."""
 
     name: str
     country: str
@@ -54,7 +54,7 @@ class Enriched(msgspec.Struct):
 
 
 class ServiceUnavailableError(Exception):
-    """The service has answered that it cannot answer now."""
+    """The service has responded that it is not available now."""
 
 
 class Producer(Protocol):

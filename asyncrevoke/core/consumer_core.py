@@ -182,7 +182,7 @@ class ConsumerCore:
         return self._parts.session_guard.may_begin_until(now)
 
     def await_confirmation(self, now: float) -> int:
-        """Wait until queued records may be started. Answers the call."""
+        """Wait until queued records may be started. Completes the call."""
         call_id = self._call_id()
         self._parts.session_guard.wait(now, call_id)
         return call_id
@@ -255,7 +255,7 @@ class ConsumerCore:
         self._parts.wall_clock.set_offset(offset)
 
     def unsubscribe(self, now: float) -> int:
-        """Drain, commit, release, leave, then clear the subscription. Answers the call within
+        """Drain, commit, release, leave, then clear the subscription. Completes the call within
         close_timeout: what is not committed by then is lost."""
         call_id = self._call_id()
         self._subscription.forget_next()
@@ -289,7 +289,7 @@ class ConsumerCore:
         self._parts.after_event(now)
 
     def seek_to(self, now: float, partitions: Iterable[TopicPartition], timestamp: int) -> int:
-        """See :meth:`Seeking.seek_to`. Answers the call."""
+        """See :meth:`Seeking.seek_to`. Completes the call."""
         call_id, wanted = self._call_id(), tuple(partitions)
         self.seeking.seek_to(now, call_id, wanted, timestamp)
         self._poller.position_set(wanted)
@@ -309,7 +309,8 @@ class ConsumerCore:
     def commit(
         self, now: float, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
     ) -> int:
-        """Commit what is done (manual mode: what was returned) or ``offsets``. Answers the call."""
+        """Commit what is done (manual mode: what was returned) or ``offsets``, and complete the
+        call."""
         call_id = self._call_id()
         if offsets is None:
             self.assignment.take_back()
@@ -321,25 +322,25 @@ class ConsumerCore:
         return call_id
 
     def committed(self, now: float, partitions: Iterable[TopicPartition]) -> int:
-        """Ask the coordinator what the group has committed. Answers the call."""
+        """Ask the coordinator what the group has committed. Completes the call."""
         call_id = self._call_id()
         self._parts.offset_queries.committed(now, call_id, list(partitions))
         return call_id
 
     def offsets_for_times(self, now: float, timestamps: Mapping[TopicPartition, int]) -> int:
-        """Ask the leaders for offsets by timestamp (or EARLIEST/LATEST). Answers the call."""
+        """Ask the leaders for offsets by timestamp (or EARLIEST/LATEST). Completes the call."""
         call_id = self._call_id()
         self._parts.offset_queries.offsets_for_times(now, call_id, timestamps)
         return call_id
 
     def partitions_for_topic(self, now: float, topic: str) -> int:
-        """Ask the cluster which partitions a topic has. Answers the call."""
+        """Ask the cluster which partitions a topic has. Completes the call."""
         call_id = self._call_id()
         self._parts.offset_queries.partitions_for_topic(now, call_id, topic)
         return call_id
 
     def describe_topics(self, now: float, topics: Iterable[str] | None) -> int:
-        """Ask the cluster for the ids and partitions of topics, all for None. Answers the call."""
+        """Ask the cluster for ids and partitions of topics, all for None. Completes the call."""
         call_id = self._call_id()
         self._parts.offset_queries.describe_topics(now, call_id, topics)
         return call_id
@@ -358,7 +359,7 @@ class ConsumerCore:
                 membership.set_sends_leave(leave)
 
     def close(self, now: float, *, graceful: bool = True, deadline: Deadline | None = None) -> int:
-        """Release everything, commit what is done, leave. Answers the call by ``deadline`` (None:
+        """Release everything, commit what is done, leave. Completes the call by ``deadline`` (None:
         after close_timeout). ``graceful`` waits for tasks and handlers until ``deadline.work``;
         another call may end that wait."""
         call_id = self._call_id()

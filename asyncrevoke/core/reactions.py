@@ -335,7 +335,7 @@ class Reactions:
         self.subscription.group_topics_known(now, topics)
 
     def group_left(self, now: float) -> None:
-        """Answer the calls that wait for it, and start what was subscribed to meanwhile."""
+        """Complete the calls that wait for it, and start what was subscribed to meanwhile."""
         self.subscription.left(now, closing=self.leaving.closing)
         self.leaving.left()
         self.subscription.apply_next(now)
@@ -378,7 +378,7 @@ class Reactions:
         self.after_event(now)
 
     def stop_leaving(self, now: float) -> None:
-        """The membership ends without the coordinator's answer."""
+        """The membership ends without the coordinator's response."""
         self.membership.stop_leaving(now)
         self.after_event(now)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.http_port.allowed_hosts import AllowedHosts
-from asyncrevoke.http_port.asgi import AsgiAnswers
+from asyncrevoke.http_port.asgi import AsgiRequestHandler
 from asyncrevoke.http_port.server import HttpServer, PortLimits
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LOCALHOST = "127.0.0.1"
 # An event stream ends after 10 s at the latest.
-_LIMITS: Final = PortLimits(answer_seconds=15.0)
+_LIMITS: Final = PortLimits(response_seconds=15.0)
 
 
 @asynccontextmanager
@@ -43,8 +43,8 @@ async def served(
         raise ConfigError(
             f"the page needs {error.name}: pip install 'asyncrevoke[dashboard]'"
         ) from error
-    answers = AsgiAnswers(Starlette(routes=Dashboard(history, stored).routes("")))
-    server = HttpServer(host, port, answers, limits, AllowedHosts((host, *allowed_hosts)))
+    handler = AsgiRequestHandler(Starlette(routes=Dashboard(history, stored).routes("")))
+    server = HttpServer(host, port, handler, limits, AllowedHosts((host, *allowed_hosts)))
     try:
         await server.__aenter__()
     except OSError as error:

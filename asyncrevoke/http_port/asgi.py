@@ -1,4 +1,4 @@
-"""Answers requests by a read-only ASGI application."""
+"""Responds to requests by a read-only ASGI application."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from asyncrevoke.http_port.response import HttpResponse
 
 
-class AsgiAnswers:
+class AsgiRequestHandler:
     """Passes requests without a body to an application, and cancels it at the time limit."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._application = application
 
-    async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
-        """Run the application for one request. If it raises, answers with 500 and raises that."""
+    async def respond(self, request: HttpRequest, response: HttpResponse) -> None:
+        """Run the application for one request. If it raises, responds with 500 and raises that."""
         asked = False
 
         async def receive() -> Message:

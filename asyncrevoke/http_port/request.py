@@ -51,6 +51,6 @@ def parse_request(head: bytes) -> HttpRequest:
     if sum(name == b"host" for name, _ in headers) > 1:
         raise RejectedRequestError(HTTPStatus.BAD_REQUEST, "more than one Host header")
     if matched[1] not in (b"GET", b"HEAD"):
-        raise RejectedRequestError(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
+        raise RejectedRequestError(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are allowed")
     path, _, query = matched[2].partition(b"?")
     return HttpRequest(matched[1].decode(), path, query, tuple(headers))

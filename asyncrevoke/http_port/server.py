@@ -24,27 +24,27 @@ class PortLimits(NamedTuple):
     """Limits of a port.
 
     ``request_seconds``: the time for sending a complete request.
-    ``answer_seconds``: the time for writing and reading the response.
+    ``response_seconds``: the time for writing and reading the response.
     ``request_bytes``: the largest request line with its headers.
     ``waiting``: connections without a complete request; one more closes the oldest of them.
-    ``answering``: connections with a response under way; one more closes the oldest of them.
+    ``responding``: connections with a response under way; one more closes the oldest of them.
     """
 
     request_seconds: float = 5.0
-    answer_seconds: float = 5.0
+    response_seconds: float = 5.0
     request_bytes: int = 8192
     waiting: int = 4 * _BACKLOG
-    answering: int = 64
+    responding: int = 64
 
 
 class RequestHandler(Protocol):
-    """Answers the requests of a port.
+    """Responds to the requests of a port.
 
-    Implemented by :class:`~asyncrevoke.http_port.asgi.AsgiAnswers`, and for health checks by a
-    class of ``asyncrevoke/cli/run/health_server.py``.
+    Implemented by :class:`~asyncrevoke.http_port.asgi.AsgiRequestHandler`, and for health checks
+    by a class of ``asyncrevoke/cli/run/health_server.py``.
     """
 
-    async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
+    async def respond(self, request: HttpRequest, response: HttpResponse) -> None:
         """Write the response to one GET or HEAD. Is cancelled at the time limit."""
 
 
@@ -59,18 +59,18 @@ class HttpServer:
         self,
         host: str,
         port: int,
-        answers: RequestHandler,
+        handler: RequestHandler,
         limits: PortLimits,
         hosts: AllowedHosts | None = None,
     ) -> None:
         self._host = host
         self._port = port
-        self._answers = answers
+        self._handler = handler
         self._limits = limits
         self._hosts = hosts
         self._server: asyncio.Server | None = None
         self._waiting: dict[asyncio.StreamWriter, None] = {}
-        self._answering: dict[asyncio.StreamWriter, None] = {}
+        self._responding: dict[asyncio.StreamWriter, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -85,7 +85,7 @@ class HttpServer:
     @property
     def clients(self) -> int:
         """The number of open connections."""
-        return len(self._waiting) + len(self._answering)
+        return len(self._waiting) + len(self._responding)
 
     async def __aenter__(self) -> Self:
         """Listen. Raises OSError."""
@@ -116,7 +116,7 @@ class HttpServer:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             task.get_loop().call_exception_handler(
-                {"message": "a request was not answered", "exception": error, "task": task}
+                {"message": "a request failed", "exception": error, "task": task}
             )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -126,19 +126,19 @@ class HttpServer:
             if writer not in self._waiting:
                 return  # replaced by a newer one before its request was complete
             del self._waiting[writer]
-            _enter(self._answering, writer, self._limits.answering)
-            async with asyncio.timeout(self._limits.answer_seconds):
-                await self._answer(head, reader, writer)
+            _enter(self._responding, writer, self._limits.responding)
+            async with asyncio.timeout(self._limits.response_seconds):
+                await self._respond(head, reader, writer)
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             return  # the client sent no request, did not read, or disconnected
         finally:
             self._waiting.pop(writer, None)
-            self._answering.pop(writer, None)
+            self._responding.pop(writer, None)
             writer.transport.abort()
 
-    async def _answer(
+    async def _respond(
         self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         response = HttpResponse(reader, writer, head_only=head.startswith(b"HEAD "))
@@ -150,7 +150,7 @@ class HttpServer:
             body = f"{rejected}\n".encode()
             await response.whole(rejected.status, body, "text/plain; charset=utf-8")
         else:
-            await self._answers.answer(request, response)
+            await self._handler.respond(request, response)
 
 
 def _enter(

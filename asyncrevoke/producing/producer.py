@@ -308,7 +308,7 @@ class Producer:
             self._config.request_timeout,
         )
         reply = await self._requests.request(send)
-        self._core.answered(self._loop.time(), outgoing, reply)
+        self._core.response_received(self._loop.time(), outgoing, reply)
         self._changed()
         self._pump()
 

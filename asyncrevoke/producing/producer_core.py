@@ -278,7 +278,7 @@ class ProducerCore:
     # --- requests --------------------------------------------------------------------------------
 
     def requests(self, now: float) -> list[Outgoing]:
-        """The requests to send now. Call :meth:`answered` with the response of each."""
+        """The requests to send now. Call :meth:`response_received` for each."""
         outgoing: list[Outgoing] = []
         if self._metadata_due <= now and not self._metadata_requested and self._topics:
             self._metadata_requested = True
@@ -365,7 +365,7 @@ class ProducerCore:
 
     # --- responses -------------------------------------------------------------------------------
 
-    def answered(self, now: float, outgoing: Outgoing, reply: Replied | Failed) -> None:
+    def response_received(self, now: float, outgoing: Outgoing, reply: Replied | Failed) -> None:
         """Process the response of a request, or its failure."""
         if isinstance(reply, Replied):
             wrong = find_producer_contradiction(outgoing.message, reply.message)

@@ -216,7 +216,7 @@ class OffsetCommitResponse(KafkaMessage, frozen=True, kw_only=True):
 
 
 class OffsetFetchRequest(KafkaMessage, frozen=True, kw_only=True):
-    """With ``require_stable`` the broker answers UNSTABLE_OFFSET_COMMIT while a transaction is
+    """With ``require_stable`` the broker responds UNSTABLE_OFFSET_COMMIT while a transaction is
     open. With ``member_id`` and ``member_epoch`` (KIP-848) it rejects a stale epoch. ``topic_ids``
     is as in :class:`OffsetCommitRequest`. ``all_partitions`` requests those that have a committed
     offset, in place of ``partitions``."""

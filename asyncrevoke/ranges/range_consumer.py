@@ -25,8 +25,8 @@ class RangeConsumer(Consumer):
         Raises TopicAuthorizationError, and RequestTimeoutError if no broker responds.
         """
         session = self._entered()
-        answer = await session.ask(lambda: session.core.describe_topics(session.now(), topics))
-        return cast("Mapping[str, TopicDescription]", answer)
+        result = await session.ask(lambda: session.core.describe_topics(session.now(), topics))
+        return cast("Mapping[str, TopicDescription]", result)
 
     def fetch_until(self, ends: Mapping[TopicPartition, int]) -> None:
         """Fetch these assigned partitions only up to these offsets, so that no fetch waits at the

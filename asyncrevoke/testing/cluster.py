@@ -301,18 +301,18 @@ class Connections:
     async def _ask(self, broker: int, channel: _Channel, send: Send) -> Response | None:
         if not channel.alive:
             return None
-        answer: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
 
         def reply(response: Response) -> None:
-            if not answer.done():
-                answer.set_result(response)
+            if not future.done():
+                future.set_result(response)
 
-        channel.pending.add(answer)
+        channel.pending.add(future)
         try:
             self._cluster.handle(broker, self._client, send.message, reply)
-            return await answer
+            return await future
         finally:
-            channel.pending.discard(answer)
+            channel.pending.discard(future)
 
     def reset(self, node: Node, channel: Channel) -> None:
         """Drop one connection; requests in flight on it fail."""
@@ -348,9 +348,9 @@ class Connections:
 
 def _break(channel: _Channel) -> None:
     channel.alive = False
-    for answer in channel.pending:
-        if not answer.done():
-            answer.set_result(None)
+    for future in channel.pending:
+        if not future.done():
+            future.set_result(None)
 
 
 def to_partitions(given: Sequence[tuple[str, int]]) -> list[TopicPartition]:

@@ -55,7 +55,7 @@ class ScriptedGroup(ClassicCoordinator):
     def evict(self) -> None:
         """Remove all members but the simulated one, as if their sessions had expired."""
         for member in self.others():
-            self._answer_sync(member, SyncGroupResponse(error=ErrorCode.unknown_member_id))
+            self._respond_to_sync(member, SyncGroupResponse(error=ErrorCode.unknown_member_id))
             self._remove(member)
         self.rebalance()
         self._maybe_complete_join()

@@ -373,11 +373,11 @@ async def test_a_page_of_another_site_neither_frames_nor_reads_it(browser: Brows
     async with served(history_of(4)) as url, serving([]) as elsewhere:
         page = await browser.new_page()
         await page.goto(f"{elsewhere}/")
-        asked = "url => fetch(url, {mode: 'no-cors'}).then(() => 'answered', () => 'refused')"
+        asked = "url => fetch(url, {mode: 'no-cors'}).then(() => 'responded', () => 'refused')"
         assert await page.evaluate(asked, url) == "refused"
         listened = """url => new Promise(heard => {
               const live = new EventSource(url + "live");
-              live.onmessage = () => heard("answered"); live.onerror = () => heard("refused");
+              live.onmessage = () => heard("responded"); live.onerror = () => heard("refused");
             })"""
         assert await page.evaluate(listened, url) == "refused"
 

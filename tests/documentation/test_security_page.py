@@ -85,9 +85,9 @@ def test_limits_of_ports_are_those_of_the_code() -> None:
     assert f"{limits.request_seconds:g} s to send a complete request" in told
     assert f"at most {limits.request_bytes // 1024} KiB and {request._MAX_HEADERS} headers" in told
     assert f"At most {limits.waiting} connections may have sent none" in told
-    assert f"At most {limits.answering} responses are sent at a time" in told
-    assert f"each for at most {limits.answer_seconds:g} s" in told
-    assert f"(dashboard: {dashboard._LIMITS.answer_seconds:g} s)" in told
+    assert f"At most {limits.responding} responses are sent at a time" in told
+    assert f"each for at most {limits.response_seconds:g} s" in told
+    assert f"(dashboard: {dashboard._LIMITS.response_seconds:g} s)" in told
 
 
 @pytest.mark.parametrize("page", [POLICY, ROOT / "README.md"], ids=lambda path: path.name)

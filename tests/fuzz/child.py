@@ -1,8 +1,8 @@
 """Checks inputs in a process of its own: ``python -m fuzz.child TARGET NOTE``.
 
-Reads jobs as JSON lines from stdin and answers each with a JSON line on stdout. Before it makes and
-checks an input, it writes into the file NOTE which one it is: that is what the runner reads when
-this process ends without an answer.
+Reads jobs as JSON lines from stdin and responds to each with a JSON line on stdout. Before it makes
+and checks an input, it writes into the file NOTE which one it is: that is what the runner reads
+when this process ends without a response.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MEMORY_LIMIT = 2 * 1024**3
 # An input that reaches these ends the process, also in the middle of a call into C.
 _CPU_END = 10.0
 _MEMORY_END = 2 * MEMORY_LIMIT
-# Answer at least this often, in seconds, so that the runner sees that it goes on.
-_ANSWER_AFTER = 2.0
+# Respond at least this often, in seconds, so that the runner sees that it goes on.
+_RESPOND_AFTER = 2.0
 _MAX_FAILURES = 20
 
 NOTE_SIZE = 64 * 1024 * 1024
@@ -63,7 +63,7 @@ class Child:
             for index in range(first, first + job["count"]):
                 self._one(index, lambda index=index: drawn(self._target, seed, index))
                 done += 1
-                enough = time.monotonic() - began > _ANSWER_AFTER
+                enough = time.monotonic() - began > _RESPOND_AFTER
                 if enough or len(self._failures) >= _MAX_FAILURES:
                     break
         return {
@@ -124,11 +124,11 @@ def _address_space() -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Answer jobs until stdin ends."""
+    """Handle jobs until stdin ends."""
     name, note_path, wide = arguments
     faulthandler.enable()
-    # A target may print: the answers have a descriptor of their own.
-    answers: IO[str] = os.fdopen(os.dup(1), "w", encoding="ascii")
+    # A target may print: the responses have a descriptor of their own.
+    responses: IO[str] = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     target = load(name)
     if sys.platform == "linux":
@@ -137,8 +137,8 @@ def main(arguments: list[str]) -> None:
     with open(note_path, "r+b") as file, mmap.mmap(file.fileno(), NOTE_SIZE) as note:
         child = Child(target, note, wide == "wide")
         for line in sys.stdin:
-            answers.write(json.dumps(child.job(json.loads(line))) + "\n")
-            answers.flush()
+            responses.write(json.dumps(child.job(json.loads(line))) + "\n")
+            responses.flush()
 
 
 if __name__ == "__main__":

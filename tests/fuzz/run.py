@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _JOB = 1000
-# A child that answers nothing for so long, in seconds, waits for something.
+# A child that does not respond for so long, in seconds, waits for something.
 _SILENT = 120.0
 _MAX_FAILURES = 20
 
@@ -83,7 +83,7 @@ class Figures:
 
 
 class _ChildEndedError(Exception):
-    """The child has ended, or answers no more. ``how`` says it, with what it wrote to stderr."""
+    """The child has ended, or does not respond. ``how`` says it, with what it wrote to stderr."""
 
     def __init__(self, how: str, index: int, data: bytes) -> None:
         super().__init__(how)
@@ -144,10 +144,10 @@ class _Child:
         finally:
             watch.cancel()
         if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
+            response: dict[str, Any] = json.loads(line)
+            return response
         code = self._process.wait()
-        how = f"answered nothing for {_SILENT:g} s" if silent.is_set() else _ending(code)
+        how = f"did not respond for {_SILENT:g} s" if silent.is_set() else _ending(code)
         written = self._errors_path.read_bytes()[-4000:].decode(errors="replace")
         index, length = NOTE.unpack_from(self._note, 0)
         data = self._note[NOTE.size : NOTE.size + max(length, 0)]
@@ -265,7 +265,7 @@ class Run:
                         continue
                     child = child or _Child(self._target, folder, self._wide)
                     try:
-                        answer = child.ask(
+                        response = child.ask(
                             {"seed": self._seed, "first": first, "count": end - first}
                         )
                     except _ChildEndedError as ended:
@@ -276,9 +276,9 @@ class Run:
                         # What it found before went with it: those are checked again.
                         ranges += [(ended.index + 1, end), (first, ended.index)]
                     else:
-                        self._take(answer)
-                        self._count(answer["done"])
-                        ranges.append((first + answer["done"], end))
+                        self._take(response)
+                        self._count(response["done"])
+                        ranges.append((first + response["done"], end))
                     if self._over():
                         return
         finally:
@@ -302,18 +302,18 @@ class Run:
         with self._lock:
             self.figures.inputs += inputs
 
-    def _take(self, answer: dict[str, Any], kept_path: Path | None = None) -> None:
+    def _take(self, response: dict[str, Any], kept_path: Path | None = None) -> None:
         figures = self.figures
         with self._lock:
-            figures.counts.update(answer["counts"])
-            figures.peak = max(figures.peak, answer["peak"])
-            took, index = answer["slowest"]
+            figures.counts.update(response["counts"])
+            figures.peak = max(figures.peak, response["peak"])
+            took, index = response["slowest"]
             if took > figures.slowest:
                 figures.slowest, figures.slowest_index = took, index
-            growth, index = answer["largest"]
+            growth, index = response["largest"]
             if growth > figures.growth:
                 figures.growth, figures.growth_index = growth, index
-        for each in answer["failures"]:
+        for each in response["failures"]:
             index = None if kept_path is not None else each["index"]
             why = each["why"] if kept_path is None else f"{kept_path}\n{each['why']}"
             data = bytes.fromhex(each["data"])

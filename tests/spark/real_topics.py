@@ -83,7 +83,7 @@ def _admin(broker: RunningBroker, call: Callable[[Any], Awaitable[object]]) -> N
 
 def ended_ranges(address: str, topic: str, *ends: int) -> list[OffsetRange]:
     """The ranges of a topic, once its partitions end at these offsets: brokers write the markers of
-    transactions after they have answered."""
+    transactions after they have responded."""
     deadline = time.monotonic() + _DEADLINE
     while True:
         ranges = resolve_ranges(address, topic)

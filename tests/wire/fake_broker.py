@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 API_VERSIONS = 18
 # What a handler gets: the correlation id of the request, and where to write.
-Answer: TypeAlias = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
+Respond: TypeAlias = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
 
 
 def framed(data: bytes) -> bytes:
@@ -34,13 +34,13 @@ def api_versions_response(correlation: int, versions: dict[int, tuple[int, int]]
 
 
 class FakeBroker:
-    """Answers the version lookup by itself, and every other request with ``answer``.
+    """Responds to the version lookup by itself, and to every other request with ``respond``.
 
-    ``silent`` leaves the version lookup unanswered, too.
+    ``silent`` leaves the version lookup without a response, too.
     """
 
-    def __init__(self, answer: Answer, *, silent: bool = False) -> None:
-        self._answer = answer
+    def __init__(self, respond: Respond, *, silent: bool = False) -> None:
+        self._respond = respond
         self._silent = silent
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -100,4 +100,4 @@ class FakeBroker:
             return
         self.requests += 1
         await self._note()
-        await self._answer(correlation, writer)
+        await self._respond(correlation, writer)

@@ -36,7 +36,7 @@ class Api(enum.IntEnum):
 
 
 class ProxiedResponse:
-    """What the broker has answered, on its way to the client. ``frame`` begins with its size."""
+    """What the broker has responded, on its way to the client. ``frame`` begins with its size."""
 
     def __init__(self, frame: bytes, writer: asyncio.StreamWriter, proxy: FaultyProxy) -> None:
         self.frame = frame
@@ -59,39 +59,39 @@ class ProxiedResponse:
 Fault: TypeAlias = Callable[[ProxiedResponse], Awaitable[None]]
 
 
-async def let_through(answer: ProxiedResponse) -> None:
+async def let_through(response: ProxiedResponse) -> None:
     """Nothing happens."""
-    await answer.send(answer.frame)
+    await response.send(response.frame)
 
 
-async def cut_in_mid_frame(answer: ProxiedResponse) -> None:
-    """Half of the answer, then the end of the connection."""
-    await answer.send(answer.frame[: len(answer.frame) // 2])
+async def cut_in_mid_frame(response: ProxiedResponse) -> None:
+    """Half of the response, then the end of the connection."""
+    await response.send(response.frame[: len(response.frame) // 2])
     raise ConnectionAbortedError
 
 
-async def withhold(answer: ProxiedResponse) -> None:
-    """The answer never comes, nor any behind it, until the client gives the connection up."""
-    del answer
+async def withhold(response: ProxiedResponse) -> None:
+    """The response never comes, nor any behind it, until the client gives the connection up."""
+    del response
     await asyncio.get_running_loop().create_future()
 
 
 def delayed(seconds: float) -> Fault:
-    """The answer comes late."""
+    """The response comes late."""
 
-    async def fault(answer: ProxiedResponse) -> None:
+    async def fault(response: ProxiedResponse) -> None:
         await asyncio.sleep(seconds)
-        await answer.send(answer.frame)
+        await response.send(response.frame)
 
     return fault
 
 
 def altered(old: bytes, new: bytes) -> Fault:
-    """The answer comes with other bytes in it."""
+    """The response comes with other bytes in it."""
     assert len(old) == len(new)
 
-    async def fault(answer: ProxiedResponse) -> None:
-        await answer.send(answer.frame.replace(old, new))
+    async def fault(response: ProxiedResponse) -> None:
+        await response.send(response.frame.replace(old, new))
 
     return fault
 
@@ -101,7 +101,7 @@ class FaultyProxy:
 
     ``requests`` counts what clients have sent, ``struck`` how often a fault has, and
     ``connections`` how many were accepted. ``bandwidth`` (bytes per second, None: any) is that of
-    answers.
+    responses.
     """
 
     def __init__(self, port: int, broker_port: int) -> None:
@@ -125,7 +125,7 @@ class FaultyProxy:
     # -- what goes wrong
 
     def strike(self, api: Api, fault: Fault, times: int | None = 1) -> None:
-        """Do this to the next answers of a kind; None: to all of them from now on."""
+        """Do this to the next responses of a kind; None: to all of them from now on."""
         self._faults[api] = (fault, times)
 
     def lose(self, api: Api, times: int = 1) -> None:
@@ -140,7 +140,7 @@ class FaultyProxy:
         self.bandwidth = None
 
     def go_deaf(self) -> None:
-        """Accept connections, old ones included, and never answer."""
+        """Accept connections, old ones included, and never respond."""
         self._deaf = True
 
     async def hang_up(self) -> None:
@@ -186,7 +186,7 @@ class FaultyProxy:
         asked: dict[int, Api] = {}
         pumps = {
             asyncio.ensure_future(self._requests(reader, to_broker, asked)),
-            asyncio.ensure_future(self._answers(from_broker, writer, asked)),
+            asyncio.ensure_future(self._responses(from_broker, writer, asked)),
         }
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -213,7 +213,7 @@ class FaultyProxy:
             writer.write(frame)
             await writer.drain()
 
-    async def _answers(
+    async def _responses(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, Api]
     ) -> None:
         while True:

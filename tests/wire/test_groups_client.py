@@ -39,22 +39,22 @@ listed: Any = listed5
 
 
 class GroupBroker(FakeBroker):
-    """The only broker of a cluster. ``answers`` has the responses, by API key, in their order; the
+    """The only broker of a cluster. ``responses`` has them by API key, in their order; the
     last one is repeated."""
 
     def __init__(self) -> None:
         super().__init__(self._unexpected)
-        self.answers: dict[int, list[bytes]] = {}
+        self.responses: dict[int, list[bytes]] = {}
         self.asked: list[int] = []
         self.versions[LIST_GROUPS] = (0, 5)
 
     async def _unexpected(self, _correlation: int, _writer: asyncio.StreamWriter) -> None:
-        raise AssertionError("every request has an answer of its own")
+        raise AssertionError("every request has a response of its own")
 
     @override
     async def start(self, tls: Any = None) -> Node:
         node = await super().start(tls)
-        self.answers[METADATA] = [b"\0" + metadata_body(node)]
+        self.responses[METADATA] = [b"\0" + metadata_body(node)]
         return node
 
     @override
@@ -65,8 +65,8 @@ class GroupBroker(FakeBroker):
             writer.write(api_versions_response(correlation, self.versions))
             return
         self.asked.append(api)
-        answers = self.answers[api]
-        body = answers.pop(0) if len(answers) > 1 else answers[0]
+        responses = self.responses[api]
+        body = responses.pop(0) if len(responses) > 1 else responses[0]
         writer.write(framed(struct.pack(">i", correlation) + body))
 
 
@@ -156,7 +156,7 @@ async def test_only_a_large_response_is_decoded_in_another_thread(
     threads: list[int], partitions: int, elsewhere: bool
 ) -> None:
     broker = GroupBroker()
-    broker.answers[OFFSET_FETCH] = [committed_body(partitions)]
+    broker.responses[OFFSET_FETCH] = [committed_body(partitions)]
     async with connected(broker) as (client, node):
         threads.clear()
         found = await client.send(node.node_id, COMMITTED, OffsetFetchResponse)
@@ -167,7 +167,7 @@ async def test_only_a_large_response_is_decoded_in_another_thread(
 @pytest.mark.parametrize("partitions", [3, 10_000])
 async def test_a_malformed_response_is_an_error(partitions: int) -> None:
     broker = GroupBroker()
-    broker.answers[OFFSET_FETCH] = [committed_body(partitions)[:-5]]
+    broker.responses[OFFSET_FETCH] = [committed_body(partitions)[:-5]]
     async with connected(broker) as (client, node):
         with pytest.raises(GroupsError, match="no OffsetFetchResponse"):
             await client.send(node.node_id, COMMITTED, OffsetFetchResponse)
@@ -175,13 +175,13 @@ async def test_a_malformed_response_is_an_error(partitions: int) -> None:
 
 async def test_a_response_of_kio_is_decoded_and_a_hostile_one_rejected() -> None:
     broker = GroupBroker()
-    answer = listed.ListGroupsResponse(
+    response = listed.ListGroupsResponse(
         throttle_time=frames.NO_THROTTLE, error_code=ErrorCode.none, groups=()
     )
     hostile = b"\0" + bytes(6) + b"\xff\xff\xff\xff\x0f"
-    broker.answers[LIST_GROUPS] = [b"\0" + frames.body(answer), hostile]
+    broker.responses[LIST_GROUPS] = [b"\0" + frames.body(response), hostile]
     async with connected(broker) as (client, node):
-        assert await client.ask(node.node_id, requests.ListGroupsRequest()) == answer
+        assert await client.ask(node.node_id, requests.ListGroupsRequest()) == response
         with pytest.raises(GroupsError, match="no ListGroupsResponse"):
             await client.ask(node.node_id, requests.ListGroupsRequest())
 
@@ -203,7 +203,7 @@ async def test_metadata_with_an_error_is_an_error() -> None:
     broker = GroupBroker()
     async with connected(broker) as (client, node):
         rejected = metadata_body(node, error=ErrorCode.rebootstrap_required)
-        broker.answers[METADATA] = [b"\0" + rejected]
+        broker.responses[METADATA] = [b"\0" + rejected]
         with pytest.raises(GroupsError, match="rebootstrap_required"):
             await client.metadata(())
         assert client.brokers()[node.node_id] == f"{node.host}:{node.port}"
@@ -217,11 +217,11 @@ async def test_a_coordinator_is_looked_up_again_while_it_is_not_available(
     async with connected(broker) as (client, node):
         missing = coordinator_body(ErrorCode.coordinator_not_available, node)
         found = coordinator_body(ErrorCode.none, node._replace(node_id=5))
-        broker.answers[FIND_COORDINATOR] = [missing, missing, found]
+        broker.responses[FIND_COORDINATOR] = [missing, missing, found]
         assert await client.coordinator("g") == 5
         assert client.brokers()[5] == f"{node.host}:{node.port}"
         rejected = coordinator_body(ErrorCode.group_authorization_failed, node)
-        broker.answers[FIND_COORDINATOR] = [rejected]
+        broker.responses[FIND_COORDINATOR] = [rejected]
         with pytest.raises(GroupsError, match="grant DESCRIBE"):
             await client.coordinator("g")
     assert broker.asked.count(FIND_COORDINATOR) == 4

@@ -44,11 +44,11 @@ async def test_sigint_ends_a_process_that_hashes_a_password_for_minutes() -> Non
     broker = HostileBroker()
     challenge, challenged = scram_challenge(2**31 - 1), asyncio.Event()
 
-    def answer(correlation: int, data: bytes) -> bytes:
+    def respond(correlation: int, data: bytes) -> bytes:
         challenged.set()
         return challenge(correlation, data)
 
-    broker.on[SASL_AUTHENTICATE] = answer
+    broker.on[SASL_AUTHENTICATE] = respond
     node = await broker.start()
     child = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -1,4 +1,4 @@
-"""Answers that take long to decode: in a thread, in their turn, and the event loop runs."""
+"""Responses that take long to decode: in a thread, in their turn, and the event loop runs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def metadata_response(correlation: int, body: bytes = BODY) -> bytes:
 
 
 class Decoding:
-    """Notes which thread decodes, and holds up the decoding of large answers until released."""
+    """Notes which thread decodes, and holds up the decoding of large responses until released."""
 
     def __init__(self, decode: Callable[..., codec.DecodedResponse]) -> None:
         self._decode = decode
@@ -107,16 +107,16 @@ def decoding(monkeypatch: pytest.MonkeyPatch) -> Decoding:
 
 
 class Setup:
-    """A broker whose answers are given in order, and the channels to it."""
+    """A broker whose responses are given in order, and the channels to it."""
 
     def __init__(self) -> None:
-        self.answers: list[Callable[[int], bytes]] = []
+        self.responses: list[Callable[[int], bytes]] = []
         self.channels = Channels(ConsumerConfig(bootstrap_servers="127.0.0.1:1"))
-        self.broker = FakeBroker(self._answer)
+        self.broker = FakeBroker(self._respond)
         self.node: Node | None = None
 
-    async def _answer(self, correlation: int, writer: asyncio.StreamWriter) -> None:
-        writer.write(self.answers.pop(0)(correlation))
+    async def _respond(self, correlation: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(self.responses.pop(0)(correlation))
 
     def send(
         self,
@@ -143,24 +143,24 @@ async def setup(decoding: Decoding) -> AsyncIterator[Setup]:
             assert not thread.is_alive()
 
 
-def partitions_of(answer: Replied | Failed) -> int:
-    assert isinstance(answer, Replied)
-    assert isinstance(answer.message, messages.MetadataResponse)
-    return len(answer.message.topics[0].partitions)
+def partitions_of(response: Replied | Failed) -> int:
+    assert isinstance(response, Replied)
+    assert isinstance(response.message, messages.MetadataResponse)
+    return len(response.message.topics[0].partitions)
 
 
-async def test_a_large_answer_is_decoded_in_another_thread(
+async def test_a_large_response_is_decoded_in_another_thread(
     setup: Setup, decoding: Decoding
 ) -> None:
     assert len(BODY) > codec.LARGE_RESPONSE
-    setup.answers = [metadata_response]
+    setup.responses = [metadata_response]
     assert partitions_of(await setup.send(METADATA)) == PARTITIONS
     assert threading.get_ident() not in decoding.threads
     assert len(decoding.threads) == 1
 
 
-async def test_a_small_answer_is_decoded_at_once(setup: Setup, decoding: Decoding) -> None:
-    setup.answers = [lambda correlation: metadata_response(correlation, metadata_body(5))]
+async def test_a_small_response_is_decoded_at_once(setup: Setup, decoding: Decoding) -> None:
+    setup.responses = [lambda correlation: metadata_response(correlation, metadata_body(5))]
     assert partitions_of(await setup.send(METADATA)) == 5
     assert decoding.threads == [threading.get_ident()]
 
@@ -187,7 +187,7 @@ async def test_a_large_usual_fetch_stays_on_the_event_loop(
             responses=(made.FetchableTopicResponse(topic="orders", partitions=(partition,)),),
         )
     )
-    setup.answers = [lambda correlation: framed(struct.pack(">i", correlation) + body)]
+    setup.responses = [lambda correlation: framed(struct.pack(">i", correlation) + body)]
     fetch = messages.FetchRequest(
         partitions=(
             messages.FetchPartition(
@@ -198,37 +198,37 @@ async def test_a_large_usual_fetch_stays_on_the_event_loop(
         min_bytes=1,
         max_bytes=2 * codec.LARGE_RESPONSE,
     )
-    answer = await setup.send(fetch, Channel.FETCH)
-    assert isinstance(answer, Replied)
+    response = await setup.send(fetch, Channel.FETCH)
+    assert isinstance(response, Replied)
     assert decoding.threads == []
 
 
 async def test_the_event_loop_runs_while_a_response_is_decoded(
     setup: Setup, decoding: Decoding
 ) -> None:
-    setup.answers = [metadata_response, heartbeat_response]
+    setup.responses = [metadata_response, heartbeat_response]
     decoding.hold()
     large = setup.send(METADATA)
     await decoding.until_begun()
-    # Another connection, for which the answer comes and is decoded now.
+    # Another connection, for which the response comes and is decoded now.
     assert isinstance(await setup.send(HEARTBEAT, Channel.HEARTBEAT), Replied)
     assert not large.done()
     decoding.release()
     assert partitions_of(await large) == PARTITIONS
 
 
-async def test_answers_keep_their_order_behind_a_large_one(
+async def test_responses_keep_their_order_behind_a_large_one(
     setup: Setup, decoding: Decoding
 ) -> None:
-    setup.answers = [heartbeat_response, metadata_response, heartbeat_response, metadata_response]
+    setup.responses = [heartbeat_response, metadata_response, heartbeat_response, metadata_response]
     await setup.send(HEARTBEAT)
     decoding.hold()
     finished: list[int] = []
 
     async def note(number: int, request: asyncio.Task[Replied | Failed]) -> Replied | Failed:
-        answer = await request
+        response = await request
         finished.append(number)
-        return answer
+        return response
 
     sent = [setup.send(message) for message in (METADATA, HEARTBEAT, METADATA)]
     requests = [note(number, request) for number, request in enumerate(sent)]
@@ -237,16 +237,16 @@ async def test_answers_keep_their_order_behind_a_large_one(
     await setup.broker.until(lambda: setup.broker.requests == 4)
     assert finished == []
     decoding.release()
-    answers = await waiting
+    responses = await waiting
     assert finished == [0, 1, 2]
-    assert partitions_of(answers[0]) == partitions_of(answers[2]) == PARTITIONS
-    assert isinstance(answers[1], Replied)
+    assert partitions_of(responses[0]) == partitions_of(responses[2]) == PARTITIONS
+    assert isinstance(responses[1], Replied)
 
 
 async def test_no_request_is_overdue_because_a_response_is_decoded(
     setup: Setup, decoding: Decoding
 ) -> None:
-    setup.answers = [heartbeat_response, metadata_response, heartbeat_response]
+    setup.responses = [heartbeat_response, metadata_response, heartbeat_response]
     await setup.send(HEARTBEAT)
     decoding.hold()
     within = 0.1
@@ -254,25 +254,25 @@ async def test_no_request_is_overdue_because_a_response_is_decoded(
     await decoding.until_begun()
     await asyncio.sleep(3 * within)  # so long are both overdue
     decoding.release()
-    assert all(isinstance(answer, Replied) for answer in await asyncio.gather(*requests))
+    assert all(isinstance(response, Replied) for response in await asyncio.gather(*requests))
 
 
-async def test_a_large_answer_that_is_none_fails_its_request(setup: Setup) -> None:
-    setup.answers = [lambda correlation: metadata_response(correlation, BODY[:-3])]
-    answer = await setup.send(METADATA)
-    assert isinstance(answer, Failed)
-    assert answer.kind is FailureKind.MALFORMED
-    assert "no MetadataResponse" in answer.detail
+async def test_a_large_response_that_is_none_fails_its_request(setup: Setup) -> None:
+    setup.responses = [lambda correlation: metadata_response(correlation, BODY[:-3])]
+    response = await setup.send(METADATA)
+    assert isinstance(response, Failed)
+    assert response.kind is FailureKind.MALFORMED
+    assert "no MetadataResponse" in response.detail
 
 
 async def test_closing_does_not_wait_for_a_response_that_is_decoded(
     setup: Setup, decoding: Decoding
 ) -> None:
-    setup.answers = [metadata_response]
+    setup.responses = [metadata_response]
     decoding.hold()
     large = setup.send(METADATA)
     await decoding.until_begun()
     await setup.channels.close()
-    answer = await large
-    assert isinstance(answer, Failed)
-    assert answer.kind is FailureKind.DISCONNECTED
+    response = await large
+    assert isinstance(response, Failed)
+    assert response.kind is FailureKind.DISCONNECTED

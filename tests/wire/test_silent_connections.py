@@ -59,10 +59,10 @@ LONG = 20.0
 
 
 class Slow:
-    """Answers when it is told to."""
+    """Responds when it is told to."""
 
     def __init__(self) -> None:
-        self.answers = asyncio.Event()
+        self.responds = asyncio.Event()
         self.part: bytes | None = None
         self.asked_by: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
         self._later: set[asyncio.Task[None]] = set()
@@ -71,22 +71,22 @@ class Slow:
         self.asked_by.put_nowait(writer)
         if self.part is not None:
             writer.write(self.part)
-        self._later.add(asyncio.create_task(self._answer(correlation, writer)))
+        self._later.add(asyncio.create_task(self._respond(correlation, writer)))
 
-    async def _answer(self, correlation: int, writer: asyncio.StreamWriter) -> None:
-        await self.answers.wait()
+    async def _respond(self, correlation: int, writer: asyncio.StreamWriter) -> None:
+        await self.responds.wait()
         writer.write(heartbeat_response(correlation))
 
     async def stop(self) -> None:
-        """Answer no more."""
+        """Respond no more."""
         for task in self._later:
             task.cancel()
         await asyncio.gather(*self._later, return_exceptions=True)
 
 
 class Setup:
-    def __init__(self, answer: Slow, broker: FakeBroker, node: Node) -> None:
-        self.answer = answer
+    def __init__(self, slow: Slow, broker: FakeBroker, node: Node) -> None:
+        self.slow = slow
         self.broker = broker
         self.node = node
         self.channels = Channels(ConsumerConfig(request_timeout=LONG))
@@ -104,12 +104,12 @@ class Setup:
 
 @pytest.fixture
 async def setup() -> AsyncIterator[Setup]:
-    answer = Slow()
-    broker = FakeBroker(answer)
-    setup = Setup(answer, broker, await broker.start())
+    slow = Slow()
+    broker = FakeBroker(slow)
+    setup = Setup(slow, broker, await broker.start())
     yield setup
     await setup.channels.close()
-    await answer.stop()
+    await slow.stop()
     await broker.stop()
 
 
@@ -119,7 +119,7 @@ async def test_silence_is_logged_and_a_late_response_counts(setup: Setup) -> Non
     assert silent.node == setup.node
     assert asyncio.get_running_loop().time() - silent.since >= SILENCE_TIMEOUT
     assert not asked.done()
-    setup.answer.answers.set()
+    setup.slow.responds.set()
     assert isinstance(await asked, Replied)
     assert setup.broker.open == 1
 
@@ -143,20 +143,20 @@ async def test_a_pending_join_is_no_silence(setup: Setup) -> None:
 
 
 async def test_a_part_of_a_response_is_no_silence(setup: Setup) -> None:
-    setup.answer.part = struct.pack(">i", 10)[:2]
+    setup.slow.part = struct.pack(">i", 10)[:2]
     asked = setup.ask()
     silent = await setup.channels.silence()
     # Since these bytes, not since it was asked: they came after the request.
     assert silent.since > 0
-    setup.answer.answers.set()
+    setup.slow.responds.set()
     asked.cancel()
 
 
 async def test_a_large_response_that_slows_down_is_no_silence(setup: Setup) -> None:
     size, fast = 2**20, 300_000
-    setup.answer.part = struct.pack(">i", size) + bytes(fast)
+    setup.slow.part = struct.pack(">i", size) + bytes(fast)
     asked = setup.ask()
-    writer = await setup.answer.asked_by.get()
+    writer = await setup.slow.asked_by.get()
     # Fewer bytes than the client wakes for, over a longer time than a silent connection has.
     for _ in range(30):
         await asyncio.sleep(SILENCE_TIMEOUT / 5)
@@ -168,7 +168,7 @@ async def test_a_large_response_that_slows_down_is_no_silence(setup: Setup) -> N
     assert reply.kind is FailureKind.MALFORMED
 
 
-async def test_a_request_sent_before_an_unanswered_probe_is_dropped(setup: Setup) -> None:
+async def test_a_request_sent_before_a_probe_without_a_response_is_dropped(setup: Setup) -> None:
     dead = setup.ask(silence_timeout=LONG)
     await setup.broker.until(lambda: setup.broker.requests == 1)
     probed = await setup.channels.probe(ProbeBroker(setup.node, LONG))
@@ -186,7 +186,7 @@ async def test_a_request_sent_before_an_unanswered_probe_is_dropped(setup: Setup
 async def test_a_connection_with_a_response_meanwhile_is_not_dropped(setup: Setup) -> None:
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    setup.answer.answers.set()
+    setup.slow.responds.set()
     await setup.ask()
     setup.channels.drop_silent(DropSilentConnections(setup.node, begun, loop.time()))
     await setup.ask()
@@ -196,9 +196,9 @@ async def test_a_connection_with_a_response_meanwhile_is_not_dropped(setup: Setu
 async def test_idle_connections_to_other_brokers_are_dropped_with_those_of_a_silent_one(
     setup: Setup,
 ) -> None:
-    setup.answer.answers.set()
+    setup.slow.responds.set()
     await setup.ask()
-    setup.answer.answers.clear()
+    setup.slow.responds.clear()
     now = asyncio.get_running_loop().time()
     other = Node(2, "127.0.0.1", 1)
     setup.channels.drop_silent(DropSilentConnections(other, now, now))
@@ -210,7 +210,7 @@ async def test_busy_connections_to_other_brokers_are_left_alone(setup: Setup) ->
     await setup.broker.until(lambda: setup.broker.requests == 1)
     now = asyncio.get_running_loop().time()
     setup.channels.drop_silent(DropSilentConnections(Node(2, "127.0.0.1", 1), now, now))
-    setup.answer.answers.set()
+    setup.slow.responds.set()
     assert isinstance(await asked, Replied)
 
 
@@ -230,12 +230,12 @@ async def test_a_broker_that_does_not_respond_to_a_probe_gets_twice_the_time_for
     await broker.stop()
 
 
-async def test_on_a_slow_link_answers_have_the_time_that_they_take(setup: Setup) -> None:
+async def test_on_a_slow_link_responses_have_the_time_that_they_take(setup: Setup) -> None:
     port = next(free_ports())
     tunnel = Tunnel(port, setup.node.port)
     tunnel.delay = 1.5 * SILENCE_TIMEOUT
     await tunnel.open()
-    setup.answer.answers.set()
+    setup.slow.responds.set()
     node = Node(1, "127.0.0.1", port)
     # Opening takes ever more time; then round trips of three times the silence timeout work.
     while not (await setup.channels.probe(ProbeBroker(node, SILENCE_TIMEOUT))).reachable:

@@ -32,20 +32,20 @@ SASL = {
 
 
 class HostileBroker(FakeBroker):
-    """Answers what opens a connection as ``on`` says, by the requests' keys; else as it should.
+    """Responds to what opens a connection as ``on`` says, by the requests' keys; else as it should.
 
     A function of ``on`` gets the request's body and gives a frame, or writes one by itself.
     """
 
     def __init__(self) -> None:
-        super().__init__(self.no_answer)
+        super().__init__(self.no_response)
         self.on: dict[int, Callable[[int, bytes], bytes]] = {}
         self.versions |= {SASL_HANDSHAKE: (1, 1), SASL_AUTHENTICATE: (0, 1)}
         self.asked: list[int] = []
         self.mechanism = MECHANISM
 
-    async def no_answer(self, _correlation: int, _writer: asyncio.StreamWriter) -> None:
-        """Everything after the opening is left unanswered."""
+    async def no_response(self, _correlation: int, _writer: asyncio.StreamWriter) -> None:
+        """There is no response after the opening."""
 
     @override
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,12 +66,12 @@ class HostileBroker(FakeBroker):
 def scram_challenge(iterations: int, *, salt: bytes = bytes(16)) -> Callable[[int, bytes], bytes]:
     """The first message of a server, to the client's first."""
 
-    def answer(correlation: int, data: bytes) -> bytes:
+    def respond(correlation: int, data: bytes) -> bytes:
         nonce = data.rpartition(b",r=")[2]
         message = b"r=%sX,s=%s,i=%d" % (nonce, base64.b64encode(salt), iterations)
         return authenticated(correlation, message)
 
-    return answer
+    return respond
 
 
 def authenticated(correlation: int, message: bytes, lifetime: int = 0) -> bytes:
@@ -163,7 +163,7 @@ async def test_an_application_that_ends_does_not_wait_for_a_password_to_be_hashe
     [(API_VERSIONS, 60_000_000), (API_VERSIONS, 2**20 + 1), (SASL_HANDSHAKE, 2**16 + 1)],
 )
 @pytest.mark.parametrize("more", [2**31 - 1, None], ids=["the largest", "as large"])
-async def test_a_large_answer_before_authentication_is_rejected_by_its_size(
+async def test_a_large_response_before_authentication_is_rejected_by_its_size(
     opening: Opening, api: int, size: int, more: int | None
 ) -> None:
     broker = HostileBroker()

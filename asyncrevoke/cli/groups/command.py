@@ -46,11 +46,11 @@ def groups(
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     with exit_on_errors():
         config = connection.config(request_timeout=timeout, client_id="asyncrevoke-groups")
-        answer = asyncio.run(_ask(config, name))
+        result = asyncio.run(_ask(config, name))
     if as_json:
-        print(printable_json(msgspec.json.encode(answer).decode()))
+        print(printable_json(msgspec.json.encode(result).decode()))
     else:
-        _show(answer)
+        _show(result)
 
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
@@ -64,14 +64,14 @@ async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequenc
         return await describe_group(cluster, name)
 
 
-def _show(answer: GroupFacts | Sequence[GroupSummary]) -> None:
+def _show(result: GroupFacts | Sequence[GroupSummary]) -> None:
     console = Console()
     if not console.is_terminal:
         # Do not wrap rows in a file or a pager.
         console = Console(width=10 * _NARROWEST)
-    if isinstance(answer, GroupFacts):
-        show_group(console, answer)
-    elif answer:
-        show_groups(console, answer)
+    if isinstance(result, GroupFacts):
+        show_group(console, result)
+    elif result:
+        show_groups(console, result)
     else:
         print("there are no consumer groups")

@@ -127,7 +127,7 @@ def _health(
     if settings.health_port is None:
         return nullcontext()
 
-    def answer() -> HealthResponse:
+    def health_response() -> HealthResponse:
         probes = [consumer.probe() for consumer in consumers]
         return HealthResponse(
             all(probe.live for probe in probes),
@@ -138,6 +138,6 @@ def _health(
     return HealthServer(
         settings.health_host,
         settings.health_port,
-        answer,
+        health_response,
         metrics=metrics_of_process(consumers) if settings.metrics else None,
     )

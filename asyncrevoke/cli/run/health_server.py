@@ -39,14 +39,16 @@ class HealthServer:
         self,
         host: str,
         port: int,
-        answer: Callable[[], HealthResponse],
+        health: Callable[[], HealthResponse],
         limits: PortLimits | None = None,
         *,
         metrics: MetricsText | None = None,
     ) -> None:
         self._host = host
         self._port = port
-        self.server = HttpServer(host, port, _Answers(answer, metrics), limits or PortLimits())
+        self.server = HttpServer(
+            host, port, _HealthRequestHandler(health, metrics), limits or PortLimits()
+        )
 
     async def __aenter__(self) -> Self:
         try:
@@ -71,26 +73,26 @@ class HealthServer:
         await self.server.__aexit__(kind, error, trace)
 
 
-class _Answers:
-    def __init__(self, answer: Callable[[], HealthResponse], metrics: MetricsText | None) -> None:
-        self._answer = answer
+class _HealthRequestHandler:
+    def __init__(self, health: Callable[[], HealthResponse], metrics: MetricsText | None) -> None:
+        self._health = health
         self._metrics = metrics
 
-    async def answer(self, request: HttpRequest, response: HttpResponse) -> None:
+    async def respond(self, request: HttpRequest, response: HttpResponse) -> None:
         if request.path == b"/metrics" and self._metrics is not None:
-            await self._answer_metrics(self._metrics, response)
+            await self._respond_with_metrics(self._metrics, response)
             return
-        answer = self._answer()
-        known = {b"/livez": answer.live, b"/readyz": answer.ready}
+        health = self._health()
+        known = {b"/livez": health.live, b"/readyz": health.ready}
         if request.path not in known:
             await response.whole(HTTPStatus.NOT_FOUND, b"", "application/json")
             return
         ok = known[request.path]
         status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
-        body = json.dumps({"ok": ok, "consumers": answer.facts}).encode()
+        body = json.dumps({"ok": ok, "consumers": health.facts}).encode()
         await response.whole(status, body, "application/json")
 
-    async def _answer_metrics(self, metrics: MetricsText, response: HttpResponse) -> None:
+    async def _respond_with_metrics(self, metrics: MetricsText, response: HttpResponse) -> None:
         try:
             text = await metrics.read()
         except Exception:

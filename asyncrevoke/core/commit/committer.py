@@ -175,7 +175,7 @@ class Committer:
         call_id: int,
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
     ) -> None:
-        """Answer the call when everything completed by now (or ``offsets``) is acknowledged."""
+        """Complete the call when everything done by now (or ``offsets``) is acknowledged."""
         if offsets is None:
             offsets = self._returned() if self._manual else None
         concerned = self._assignment.live()
@@ -272,7 +272,7 @@ class Committer:
             node,
             Channel.COMMIT,
             self._config.request_timeout,
-            self._commit_answered,
+            self._commit_response_received,
         )
 
     def resume(self, now: float) -> None:
@@ -280,7 +280,7 @@ class Committer:
         self._outbox.cancel_timer(_RETRY_TIMER)
         self.flush(now)
 
-    def _commit_answered(self, now: float, reply: Reply) -> None:
+    def _commit_response_received(self, now: float, reply: Reply) -> None:
         sent = self._in_flight
         if sent is None:  # pragma: no cover - a response comes once, to the one in flight
             return
@@ -295,7 +295,7 @@ class Committer:
                 if kind is not FailureKind.UNREACHABLE:
                     for instance in sent.entries:
                         self._unverified.add(instance)
-                self._coordinator.unanswered(now, f"commit: {detail or kind.value}", sent.node)
+                self._coordinator.no_response(now, f"commit: {detail or kind.value}", sent.node)
                 self._retry_later(now)
             case _:
                 self._reactions.failed(
@@ -436,14 +436,14 @@ class Committer:
         now: float,
         certain: list[PartitionInstance],
         rewound: list[PartitionInstance],
-        answered: bool,
+        complete: bool,
     ) -> None:
         """See :class:`.reactions.CommitterReactions`."""
         for instance in rewound:
             self._requested.rewound(instance)
         if certain:
             self._reactions.commit_acknowledged(now, certain)
-        if answered:
+        if complete:
             # Commit rewound offsets at once: a member that closes may leave soon.
             self._due = self._due or bool(rewound)
             self._send(now)

@@ -38,7 +38,7 @@ class CommitterMembership(Protocol):
         """The coordinator has rejected a commit because it does not accept this membership."""
 
     def rebalance_seen(self, now: float) -> None:
-        """A commit was answered with REBALANCE_IN_PROGRESS."""
+        """The response to a commit was REBALANCE_IN_PROGRESS."""
 
 
 class CommitReactions(Protocol):
@@ -92,8 +92,8 @@ class CommitterReactions(Protocol):
         now: float,
         certain: list[PartitionInstance],
         rewound: list[PartitionInstance],
-        answered: bool,
+        complete: bool,
         /,
     ) -> None:
         """The broker holds the right offsets of ``certain``, and older ones of ``rewound``.
-        ``answered``: whether it has answered for all."""
+        ``complete``: whether the response has all of them."""

@@ -96,10 +96,10 @@ class UnverifiedCommits:
             node,
             Channel.COMMIT,
             self._config.request_timeout,
-            lambda later, reply: self._offsets_answered(later, node, asked, reply),
+            lambda later, reply: self._offset_fetch_response_received(later, node, asked, reply),
         )
 
-    def _offsets_answered(
+    def _offset_fetch_response_received(
         self, now: float, node: Node, asked: list[PartitionInstance], reply: Reply
     ) -> None:
         self.verifying = False
@@ -108,7 +108,7 @@ class UnverifiedCommits:
             held = {o.partition: o for o in reply.offsets if o.error is ErrorCode.none}
         elif isinstance(reply, Failed):
             why = f"offset fetch: {reply.detail or reply.kind.value}"
-            self._coordinator.unanswered(now, why, node)
+            self._coordinator.no_response(now, why, node)
         certain: list[PartitionInstance] = []
         rewound: list[PartitionInstance] = []
         for instance in asked:
@@ -133,5 +133,5 @@ class UnverifiedCommits:
                 "committed offset rewound by delayed commit; recommitting",
                 offsets={str(each.partition): each.committed_offset for each in rewound},
             )
-        answered = all(instance.terminal or instance.partition in held for instance in asked)
-        self._committer.verified(now, certain, rewound, answered)
+        complete = all(instance.terminal or instance.partition in held for instance in asked)
+        self._committer.verified(now, certain, rewound, complete)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 class Waiter(NamedTuple):
     """``needs``: for each instance, the number of the first OffsetCommit that has what was asked
-    for. Acknowledged instances are removed; the call is answered when none is left."""
+    for. Acknowledged instances are removed; the call is completed when none is left."""
 
     call_id: int
     needs: dict[PartitionInstance, int]
 
 
 class CommitWaiters:
-    """Answers each waiting call once: when all its commits are acknowledged, or cannot be."""
+    """Completes each waiting call once: when all its commits are acknowledged, or cannot be."""
 
     def __init__(self, outbox: Outbox, progress: CommitterReactions) -> None:
         self._outbox = outbox
@@ -32,7 +32,7 @@ class CommitWaiters:
         self._waiters: list[Waiter] = []
 
     def add(self, waiter: Waiter) -> bool:
-        """Add a waiting call; False if it needs nothing and was answered at once."""
+        """Add a waiting call; False if it needs nothing and was completed at once."""
         if not waiter.needs:
             self._outbox.put(CompleteRequest(waiter.call_id))
             return False
@@ -44,20 +44,20 @@ class CommitWaiters:
         return any(instance in waiter.needs for waiter in self._waiters)
 
     def check(self) -> None:
-        """Answer the calls whose commits are acknowledged."""
+        """Complete the calls whose commits are acknowledged."""
         for waiter in self._waiters:
             for instance in [
                 i for i, number in waiter.needs.items() if self._progress.is_satisfied(i, number)
             ]:
                 del waiter.needs[instance]
-        self._answer()
+        self._complete()
 
     def ended(self, instance: PartitionInstance, *, acknowledged: bool) -> None:
         """The instance has ended, with all of it committed (``acknowledged``) or not."""
         if acknowledged:
             for waiter in self._waiters:
                 waiter.needs.pop(instance, None)
-            self._answer()
+            self._complete()
         else:
             concerned = [waiter for waiter in self._waiters if instance in waiter.needs]
             self._fail(concerned, PartitionLostError([instance.partition]))
@@ -74,7 +74,7 @@ class CommitWaiters:
         """Fail all calls with ``error``: nothing more will be committed."""
         self._fail(list(self._waiters), error)
 
-    def _answer(self) -> None:
+    def _complete(self) -> None:
         done = [waiter.call_id for waiter in self._waiters if not waiter.needs]
         if done:
             self._waiters = [waiter for waiter in self._waiters if waiter.needs]

@@ -22,7 +22,7 @@ _LONGEST_PAUSE = 0.5
 _FIRST_BACKOFF = 0.1
 # Shorter than a partition's: nothing of this broker is fetched before the next attempt.
 _LONGEST_BACKOFF = 2.0
-_SMALLEST_ANSWER = 64 * 1024
+_SMALLEST_RESPONSE = 64 * 1024
 _NEVER = float("inf")
 
 
@@ -141,9 +141,9 @@ class BrokerFetches:
 
     def limit_response_size(self, fetch: InFlightFetch) -> None:
         """The response was late: the link may be too slow for this size."""
-        self.max_response_bytes = max(fetch.reserved // 2, _SMALLEST_ANSWER)
+        self.max_response_bytes = max(fetch.reserved // 2, _SMALLEST_RESPONSE)
 
-    def answered(
+    def response_received(
         self, now: float, fetch: InFlightFetch, *, fruitless: bool, in_halves: bool
     ) -> None:
         """A broker that responds at once without records is not asked again at once. ``in_halves``:

@@ -350,7 +350,7 @@ class Fetcher:
             node,
             channel,
             config.fetch_max_wait + config.request_timeout,
-            lambda later, reply: self._fetch_answered(later, broker, fetch, reply),
+            lambda later, reply: self._fetch_response_received(later, broker, fetch, reply),
         )
         return True
 
@@ -369,7 +369,7 @@ class Fetcher:
             cursor.set_topic_id(self._cluster.topic_id(topic))
         return ids.setdefault(topic, cursor.topic_id) == cursor.topic_id
 
-    def _fetch_answered(
+    def _fetch_response_received(
         self, now: float, broker: BrokerFetches, fetch: InFlightFetch, reply: Reply
     ) -> None:
         if isinstance(reply, FetchResponse) and reply.error is ErrorCode.none:
@@ -407,11 +407,11 @@ class Fetcher:
             case HandledResponse(served=served):
                 fruitless = reply.fruitless and not served
                 if fetch.session is not None:
-                    fetch.session.answered(reply.response.session_id)
+                    fetch.session.response_received(reply.response.session_id)
                 self._cluster.brokers.note_success(fetch.node)
                 self._log.over(now, f"node {broker.node_id}", "fetching again", node=broker.node_id)
                 in_halves = reply.is_large and reply.is_within_limit
-                broker.answered(now, fetch, fruitless=fruitless, in_halves=in_halves)
+                broker.response_received(now, fetch, fruitless=fruitless, in_halves=in_halves)
                 if served:
                     self._outbox.wake()
                     is_held = self._reactions.is_poll_waiting and not reply.is_large

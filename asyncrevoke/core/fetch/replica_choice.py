@@ -20,8 +20,8 @@ _NONE = -1
 class ReplicaChoice:
     """The choice for one partition.
 
-    A leader answers a request with a rack by naming its preferred replica, without records. If that
-    replica cannot be used, the leader is asked without a rack for a while, and gives records.
+    A leader responds to a request with a rack by naming its preferred replica, without records. If
+    that replica cannot be used, the leader is asked without a rack for a while, and gives records.
     """
 
     def __init__(self) -> None:

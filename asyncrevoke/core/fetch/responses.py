@@ -45,7 +45,7 @@ class HandledResponse:
         self.fetch = fetch
         self.response = response
         self.left = iter(response.partitions)
-        self.answered: set[TopicPartition] = set()
+        self.received: set[TopicPartition] = set()
         self.served: dict[PartitionCursor, None] = {}
         self.fruitless = True
 
@@ -53,14 +53,14 @@ class HandledResponse:
         """The partitions of the response that are not handled yet and were asked for."""
         for fetched in self.left:
             asked = self.fetch.targets.get(fetched.partition)
-            if asked is not None and fetched.partition not in self.answered:
-                self.answered.add(fetched.partition)
+            if asked is not None and fetched.partition not in self.received:
+                self.received.add(fetched.partition)
                 yield fetched, asked
 
     def left_out(self) -> Iterator[FetchTarget]:
         """What was asked for and is not in the response."""
         for partition, asked in self.fetch.targets.items():
-            if partition not in self.answered:
+            if partition not in self.received:
                 yield asked
 
     def records_buffered(self, cursor: PartitionCursor) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.fetch.reactions import FetchReactions
     from asyncrevoke.core.io.outbox import Outbox, Reply
 
-# A broker answers so when it has evicted the session.
+# A broker responds so when it has evicted the session.
 NO_SUCH_SESSION = frozenset(
     (
         ErrorCode.fetch_session_id_not_found,
@@ -66,7 +66,7 @@ class SessionFetch(NamedTuple):
 
 
 class FetchSession:
-    """The session on one connection. A broker without room for it answers without an id; the next
+    """The session on one connection. A broker without room for it responds without an id; the next
     fetch tries again."""
 
     def __init__(self) -> None:
@@ -99,8 +99,8 @@ class FetchSession:
             topic_ids,
         )
 
-    def answered(self, session_id: int) -> None:
-        """A fetch of the session was answered."""
+    def response_received(self, session_id: int) -> None:
+        """The response to a fetch of the session was received."""
         self._id = session_id
         if not session_id:
             self._epoch = _FIRST_EPOCH
@@ -136,7 +136,7 @@ def end_sessions(
     outbox: Outbox, sessions: Iterable[tuple[Node, FetchSession]], reactions: FetchReactions
 ) -> bool:
     """End these sessions; returns whether there are any. ``sessions_ended`` is reported when all
-    brokers have answered, or after a second.
+    brokers have responded, or after a second.
 
     A broker has room for 1,000 sessions, and evicts idle ones only after minutes. The request uses
     the other connection, since a long poll may be held on the session's own.

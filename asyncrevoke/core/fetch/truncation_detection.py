@@ -136,10 +136,10 @@ class TruncationDetection:
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda now, reply: self._epochs_answered(now, node, asked, reply),
+            lambda now, reply: self._epochs_response_received(now, node, asked, reply),
         )
 
-    def _epochs_answered(
+    def _epochs_response_received(
         self, now: float, node: Node, asked: dict[PartitionCursor, EpochCheck], reply: Reply
     ) -> None:
         current: dict[PartitionCursor, EpochCheck] = {}

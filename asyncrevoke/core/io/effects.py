@@ -1,8 +1,8 @@
 """Effects, which the core asks for, and events, which it handles.
 
-The core never awaits, sleeps, reads a clock or draws a random number. It answers each event with
-effects. Who carries them out (the asyncio driver, or a simulation) answers each ``Send``,
-``SetTimer``, ``DecodeBatch`` and ``Compute`` with an event.
+The core never awaits, sleeps, reads a clock or draws a random number. It returns effects for each
+event. Who carries them out (the asyncio driver, or a simulation) reports the result of each
+``Send``, ``SetTimer``, ``DecodeBatch`` and ``Compute`` with an event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Node(NamedTuple):
 
 
 class Channel(enum.Enum):
-    """A connection with a purpose. A broker answers one request at a time per connection, so a
+    """A connection with a purpose. A broker handles one request at a time per connection, so a
     delayed JoinGroup or a long-polling Fetch must not delay a heartbeat or a commit."""
 
     JOIN = "join"
@@ -41,11 +41,11 @@ class Channel(enum.Enum):
 
 
 class Send(NamedTuple):
-    """Send ``message`` to ``node`` over its ``channel``, connecting if need be. Answer with
+    """Send ``message`` to ``node`` over its ``channel``, connecting if need be. Report
     ``Replied`` or ``Failed`` within ``timeout`` seconds.
 
     If nothing is received on the connection for ``silence_timeout`` seconds, report
-    :class:`ConnectionSilent`; after twice as many, answer with ``Failed``. Each limit is at least
+    :class:`ConnectionSilent`; after twice as many, report ``Failed``. Each limit is at least
     two round trips (:mod:`.link_silence`).
     """
 
@@ -66,7 +66,7 @@ class ResetConnection(NamedTuple):
 
 
 class ProbeBroker(NamedTuple):
-    """Find out whether ``node`` answers on a connection of its own, and answer with
+    """Find out whether ``node`` responds on a connection of its own, and report
     ``BrokerProbed``. ``silence_timeout``: as in ``Send``."""
 
     node: Node
@@ -100,7 +100,7 @@ class CancelTimer(NamedTuple):
 
 class BackgroundHeartbeat(NamedTuple):
     """A heartbeat that a thread may send while the event loop is blocked: ``message`` to ``node``
-    over its own connection, one at a time and ``interval`` seconds apart. Each is answered with
+    over its own connection, one at a time and ``interval`` seconds apart. Each is reported by
     ``BackgroundHeartbeatReply``. The next is ``next_message(response)``, a pure function; None ends
     them, and so does a newer ``BackgroundHeartbeat`` or a ``StopBackgroundHeartbeat``."""
 
@@ -117,7 +117,7 @@ class StopBackgroundHeartbeat(NamedTuple):
 
 
 class DecodeBatch(NamedTuple):
-    """Decode a large batch in a thread, and answer with what :meth:`run` returns, a pure
+    """Decode a large batch in a thread, and report what :meth:`run` returns, a pure
     function."""
 
     request_id: int
@@ -136,7 +136,7 @@ class DecodeBatch(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """Call ``work``, a pure function, in a thread, and answer with what :meth:`run` returns."""
+    """Call ``work``, a pure function, in a thread, and report what :meth:`run` returns."""
 
     computation_id: int
     work: Callable[[], object]
@@ -171,7 +171,7 @@ class Notify(NamedTuple):
 
 
 class EnterLifespan(NamedTuple):
-    """Enter the lifespan of a partition, which reads from ``position``; answer with
+    """Enter the lifespan of a partition, which reads from ``position``; report
     ``lifespan_entered``, ``lifespan_exited`` or ``lifespan_failed``."""
 
     instance_id: int
@@ -180,7 +180,7 @@ class EnterLifespan(NamedTuple):
 
 
 class ExitLifespan(NamedTuple):
-    """Exit this lifespan, or stop entering it; answer with ``lifespan_exited`` or
+    """Exit this lifespan, or stop entering it; report ``lifespan_exited`` or
     ``lifespan_failed``. Unless ``drained``, handlers of the partition may still run."""
 
     instance_id: int

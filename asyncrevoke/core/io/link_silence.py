@@ -36,7 +36,7 @@ def silence_timeout_of(config: ConsumerConfig) -> float:
 
 
 def may_hold(message: Request) -> float:
-    """Seconds that a broker that is alive may take before it answers this request."""
+    """Seconds that a broker that is alive may take before it responds to this request."""
     if isinstance(message, FetchRequest):
         return message.max_wait
     if isinstance(message, (JoinGroupRequest, SyncGroupRequest)):

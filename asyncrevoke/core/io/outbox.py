@@ -96,7 +96,7 @@ class Outbox:
         return any(send.node == node for send in self._asked.values())
 
     def asked_by(self, event: Event) -> Node | None:
-        """The broker of the request that this event, not routed yet, answers."""
+        """The broker of the request whose result this event is, before the event is routed."""
         if isinstance(event, (Replied, Failed)):
             send = self._asked.get(event.request_id)
             return None if send is None else send.node

@@ -46,8 +46,8 @@ class MembershipLog:
         """The coordinator has confirmed the membership."""
         self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
 
-    def unanswered(self, now: float, confirmed_at: float | None, session: float) -> None:
-        """A heartbeat was not answered. The member may have been removed after a session timeout
+    def no_response(self, now: float, confirmed_at: float | None, session: float) -> None:
+        """A heartbeat got no response. The member may have been removed after a session timeout
         without a response; a coordinator that has moved grants a new session."""
         if confirmed_at is not None and now - confirmed_at > session:
             self._log.waiting(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class SessionGuard:
     """With ``on_unconfirmed_membership="pause"``, no record is returned and no queued one started
-    while the last request that was answered as a member's is older than the session timeout. The
+    while the last request that was accepted as a member's is older than the session timeout. The
     partitions are kept, as the member may still be in the group."""
 
     def __init__(
@@ -58,12 +58,12 @@ class SessionGuard:
         return max(now, (now if heard is None else heard) + membership.session)
 
     def wait(self, now: float, call_id: int) -> None:
-        """Answer this call when the membership is confirmed."""
+        """Complete this call when the membership is confirmed."""
         self._waiting.append(call_id)
         self.resume_if_confirmed(now)
 
     def resume_if_confirmed(self, now: float) -> None:
-        """Answer the calls that wait, if the membership is confirmed."""
+        """Complete the calls that wait, if the membership is confirmed."""
         held = self._pausing
         if (held or self._waiting) and not self.pauses_delivery(now):
             waiting, self._waiting = self._waiting, []

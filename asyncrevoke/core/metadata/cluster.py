@@ -75,9 +75,9 @@ class ClusterMetadata:
         self._output_topics = output_topics
         self._reported_errors: dict[str, ErrorCode] = {}
         self._in_flight = False
-        # The number of requests sent, and of the last one that was answered.
+        # The number of requests sent, and of the last one with a response.
         self._sent = 0
-        self._answered_request = 0
+        self._responded_to = 0
         # The topics that the last response names; None: all.
         self._named_topics: frozenset[str] | None = frozenset()
         self._again = False
@@ -175,9 +175,7 @@ class ClusterMetadata:
         """Whether the response to this request, or to a later one, names all known partitions of
         the topic."""
         known = self._topics.get(topic)
-        return (
-            self._answered_request >= request and known is not None and known.missing_since is None
-        )
+        return self._responded_to >= request and known is not None and known.missing_since is None
 
     def last_response_names(self, topics: frozenset[str]) -> bool:
         """Whether the last response names all of these topics, be it as unknown."""
@@ -281,10 +279,10 @@ class ClusterMetadata:
             node,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda later, reply: self._metadata_answered(later, node, wanted, reply),
+            lambda later, reply: self._metadata_response_received(later, node, wanted, reply),
         )
 
-    def _metadata_answered(
+    def _metadata_response_received(
         self, now: float, node: Node, wanted: frozenset[str] | None, reply: Reply
     ) -> None:
         self._in_flight = False
@@ -312,10 +310,10 @@ class ClusterMetadata:
         self.brokers.note_failure(node)
         if self._failing_since is None:
             self._failing_since = now
-        elif self._answered_request and now - self._failing_since >= _REBOOTSTRAP_AFTER:
+        elif self._responded_to and now - self._failing_since >= _REBOOTSTRAP_AFTER:
             self._bootstrap_again(now, "no broker has responded to a metadata request for long")
         fields = {"tried": f"{node.host}:{node.port}", "reason": why}
-        if not self._answered_request:
+        if not self._responded_to:
             fields["check"] = _WHAT_TO_CHECK
         self._log.waiting(now, "cluster", "waiting for a broker that responds", **fields)
         if self._again:
@@ -338,7 +336,7 @@ class ClusterMetadata:
     ) -> None:
         self._backoff.succeeded()
         self._failing_since = None
-        self._answered_request = self._sent
+        self._responded_to = self._sent
         self._named_topics = wanted
         self.brokers.note_success(node)
         self._log.over(now, "cluster", "broker reachable", node=f"{node.host}:{node.port}")

@@ -36,7 +36,7 @@ _GROUP_CHANNELS = (Channel.JOIN, Channel.HEARTBEAT, Channel.COMMIT)
 # A failure so soon after the coordinator was found starts no search at once: other brokers may
 # still name a dead one.
 _STABLE_AFTER = 0.25
-# Within this time, requests on dropped connections of a broker that answers on a new one fail.
+# Within this time, requests on dropped connections of a broker that responds on a new one fail.
 _DROPPED_WITHIN = 0.5
 
 
@@ -44,7 +44,7 @@ class Coordinator:
     """Finds the group coordinator, and again when it has moved.
 
     ``node`` is None while it is unknown; :meth:`call_when_known` waits for it, one waiter per key.
-    ``term`` grows when it is found, or answers that it is loading. A coordinator of the next term
+    ``term`` grows when it is found, or responds that it is loading. A coordinator of the next term
     knows only what was written to ``__consumer_offsets`` before.
 
     A coordinator that does not respond stays so, and is looked for again meanwhile. When another
@@ -70,7 +70,7 @@ class Coordinator:
         self._since: float | None = None
         self._warned_at: float | None = None
         self._found_at = float("-inf")
-        # Its connections that are being dropped, because it answers on a new one.
+        # Its connections that are being dropped, because it responds on a new one.
         self._dropped = 0
         self._dropped_until = float("-inf")
         self._former: Node | None = None
@@ -102,10 +102,10 @@ class Coordinator:
             self._since = self._warned_at = None
         self._search(now)
 
-    def unanswered(self, now: float, why: str, asked: Node | None) -> None:
+    def no_response(self, now: float, why: str, asked: Node | None) -> None:
         """A request got no response from ``asked``: look for the coordinator.
 
-        Not if the broker has just answered on a new connection: its other connections are dropped,
+        Not if the broker has just responded on a new connection: its other connections are dropped,
         and the request can be sent again at once.
         """
         if asked == self.node and self._dropped > 0 and now <= self._dropped_until:
@@ -114,7 +114,7 @@ class Coordinator:
             self.mark_unknown(now, why, asked)
 
     def reached(self, now: float, node: Node) -> None:
-        """A silent broker has answered on a new connection: its other connections are dropped."""
+        """A silent broker has responded on a new connection: its other connections are dropped."""
         if node == self.node:
             self._dropped = len(_GROUP_CHANNELS)
             self._dropped_until = now + _DROPPED_WITHIN
@@ -126,12 +126,12 @@ class Coordinator:
             self._check(now)
 
     def heard_from(self, node: Node) -> None:
-        """A broker has answered a request."""
+        """A broker has responded to a request."""
         if node == self.node:
             self._unheard_from = False
 
     def note_loading(self) -> None:
-        """It answers that it is loading: it has just become the coordinator."""
+        """It responds that it is loading: it has just become the coordinator."""
         self.term += 1
 
     def _search(self, now: float) -> None:
@@ -147,7 +147,7 @@ class Coordinator:
             target,
             Channel.METADATA,
             self._config.request_timeout,
-            lambda later, reply: self._find_answered(later, target, reply),
+            lambda later, reply: self._find_coordinator_response_received(later, target, reply),
         )
 
     def _check(self, now: float) -> None:
@@ -158,7 +158,7 @@ class Coordinator:
     def _check_later(self, now: float) -> None:
         self._outbox.set_timer(_CHECK_TIMER, now + _LOOK_AGAIN, self._check, spread=_LOOK_AGAIN / 4)
 
-    def _find_answered(self, now: float, asked: Node, reply: Reply) -> None:
+    def _find_coordinator_response_received(self, now: float, asked: Node, reply: Reply) -> None:
         self._searching = False
         match reply:
             case FindCoordinatorResponse(error=ErrorCode.none):

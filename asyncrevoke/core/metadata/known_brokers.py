@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class KnownBrokers:
-    """Chooses the broker of a request that any broker can answer."""
+    """Chooses the broker of a request that any broker can handle."""
 
     def __init__(self, bootstrap: Sequence[Node]) -> None:
         self._bootstrap = tuple(bootstrap)
@@ -42,7 +42,7 @@ class KnownBrokers:
         return self._nodes.get(node_id)
 
     def any_node(self) -> Node:
-        """A broker that may answer what any broker can; another one each time.
+        """A broker for a request that any broker can handle; another one each time.
 
         When all known brokers have failed, the bootstrap addresses are tried again, because the
         cluster may have moved (KIP-899).

@@ -13,7 +13,7 @@ class MetadataReactions(Protocol):
         counts: it has another topic id."""
 
     def metadata_refreshed(self, now: float) -> None:
-        """The cluster has answered a request for metadata."""
+        """A broker has responded to a request for metadata."""
 
     def failed(self, now: float, error: Exception) -> None:
         """The user must know of an error."""

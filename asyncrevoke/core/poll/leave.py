@@ -42,14 +42,14 @@ class Leaving:
         self.closed = False
 
     def unsubscribe(self, now: float, call_id: int) -> None:
-        """Leave, and answer the call within ``close_timeout``."""
+        """Leave, and complete the call within ``close_timeout``."""
         self._calls.append(call_id)
         self._leave(now, Deadline.after(now, self._close_timeout), wait_for_tasks=True)
 
     def close(
         self, now: float, call_id: int, *, graceful: bool, joined: bool, deadline: Deadline | None
     ) -> None:
-        """Leave for good, and answer the call by ``deadline`` (None: after ``close_timeout``); at
+        """Leave for good, and complete the call by ``deadline`` (None: after ``close_timeout``); at
         once if nothing was ``joined``."""
         if self.closed:
             self._outbox.put(CompleteRequest(call_id))
@@ -76,7 +76,7 @@ class Leaving:
         if not self.closing:
             self._outbox.cancel_timer(_CLOSE_TIMER)
             self._deadline = None
-            self._answer()
+            self._complete()
         elif self._sessions_ending:
             self._done = True
         else:
@@ -98,7 +98,7 @@ class Leaving:
         for timer in (_DRAIN_TIMER, _COMMIT_TIMER, _CLOSE_TIMER):
             self._outbox.cancel_timer(timer)
         self._reactions.closed()
-        self._answer()
+        self._complete()
 
     def _leave(self, now: float, deadline: Deadline, *, wait_for_tasks: bool) -> None:
         # Closing while the consumer unsubscribes: the earlier deadline applies.
@@ -133,7 +133,7 @@ class Leaving:
         self._reactions.close_timed_out(now)
         self.finish()
 
-    def _answer(self) -> None:
+    def _complete(self) -> None:
         calls, self._calls = self._calls, []
         error, self._rejection = self._rejection, None
         for call_id in calls:

@@ -14,7 +14,7 @@ class PositionReactions(Protocol):
 
     @property
     def offset_fetch_identity(self) -> tuple[str | None, int]:
-        """The member id and epoch to send with OffsetFetch (KIP-848): a coordinator answers a
+        """The member id and epoch to send with OffsetFetch (KIP-848): a coordinator responds to a
         former member with an error. (None, -1) without such a check."""
         ...
 

@@ -327,7 +327,7 @@ class PositionResolver:
                 self._fail(now, current, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 why = detail or kind.value
-                self._coordinator.unanswered(now, f"offset fetch: {why}", node)
+                self._coordinator.no_response(now, f"offset fetch: {why}", node)
                 for instance, search in current.items():
                     self._retry_later(now, instance, search, why)
             case _:

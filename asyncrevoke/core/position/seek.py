@@ -126,7 +126,7 @@ class Seeking:
         self, now: float, call_id: int, partitions: Iterable[TopicPartition], timestamp: int
     ) -> None:
         """Read the first record at or after a timestamp next, or EARLIEST/LATEST; the call is
-        answered when all positions are found."""
+        completed when all positions are found."""
         instances = [self._seekable(tp) for tp in partitions]
         self._assignment.take_back()
         for instance in instances:

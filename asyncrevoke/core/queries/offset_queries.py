@@ -52,7 +52,7 @@ _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_to
 
 
 class OffsetQueries:
-    """Answers queries, independently of the assignment."""
+    """Completes queries, independently of the assignment."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class OffsetQueries:
         self._open: dict[int, PendingQuery] = {}
 
     def committed(self, now: float, call_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """Answer with the group's committed offsets: ``dict[TopicPartition, OffsetAndMetadata |
-        None]``."""
+        """Complete the call with the group's committed offsets:
+        ``dict[TopicPartition, OffsetAndMetadata | None]``."""
         wanted = tuple(dict.fromkeys(TopicPartition(*partition) for partition in partitions))
         if self._config.group_id is None:
             error = ConfigError("committed() needs a group: give the consumer a group_id")
@@ -82,8 +82,8 @@ class OffsetQueries:
     def offsets_for_times(
         self, now: float, call_id: int, timestamps: Mapping[TopicPartition, int]
     ) -> None:
-        """Answer with the first offset at or after each timestamp (ms, or EARLIEST or LATEST):
-        ``dict[TopicPartition, OffsetAndTimestamp | None]``."""
+        """Complete the call with the first offset at or after each timestamp (ms, or EARLIEST or
+        LATEST): ``dict[TopicPartition, OffsetAndTimestamp | None]``."""
         wanted = {TopicPartition(*partition): at for partition, at in timestamps.items()}
         if not wanted:
             self._outbox.put(CompleteRequest(call_id, {}))
@@ -91,7 +91,7 @@ class OffsetQueries:
         self._start(now, TimestampQuery(call_id, wanted))
 
     def partitions_for_topic(self, now: float, call_id: int, topic: str) -> None:
-        """Answer with the partitions of a topic, ``frozenset[int]``; empty without such a topic."""
+        """Complete the call with a topic's partitions, ``frozenset[int]``; empty without it."""
         known = self._cluster.partitions(topic)
         if known is not None:
             self._outbox.put(CompleteRequest(call_id, frozenset(known)))
@@ -103,8 +103,8 @@ class OffsetQueries:
         self._start(now, TopicQuery(call_id, (topic,), partitions))
 
     def describe_topics(self, now: float, call_id: int, topics: Iterable[str] | None) -> None:
-        """Answer with what the brokers say now of these topics, of all for None: ``dict[str,
-        TopicDescription]``, without those that do not exist."""
+        """Complete the call with what the brokers say now of these topics, of all for None:
+        ``dict[str, TopicDescription]``, without those that do not exist."""
         names = None if topics is None else tuple(sorted(set(topics)))
         if names == ():
             self._outbox.put(CompleteRequest(call_id, {}))
@@ -190,7 +190,7 @@ class OffsetQueries:
         error: ErrorCode,
         partitions: Sequence[TopicPartition],
     ) -> None:
-        """A broker answered with an error: retry, or end."""
+        """A broker responded with an error: retry, or end."""
         names = ", ".join(str(tp) for tp in partitions[:5])
         if error.retriable or error is ErrorCode.unknown_server_error:
             self._retry_later(now, query, f"{names}: {error.name}")
@@ -233,7 +233,7 @@ class OffsetQueries:
         if not isinstance(reply, OffsetFetchResponse):
             if isinstance(reply, Failed):
                 why = f"offset fetch: {reply.detail or reply.kind.value}"
-                self._coordinator.unanswered(now, why, node)
+                self._coordinator.no_response(now, why, node)
             self._failed(now, query, node, reply)
             return
         found = {offset.partition: offset for offset in reply.offsets}
@@ -274,14 +274,14 @@ class OffsetQueries:
         )
         if missing:
             query.wait_for(f"the leaders of {', '.join(missing)}")
-            self._request_metadata(tuple(missing), partial(self._leaders_answered, query))
+            self._request_metadata(tuple(missing), partial(self._leaders_response_received, query))
         else:
             self._list_offsets(query)
 
     def _leader(self, query: TimestampQuery, partition: TopicPartition) -> tuple[Node, int] | None:
         return query.leaders.get(partition) or self._cluster.leader(partition)
 
-    def _leaders_answered(
+    def _leaders_response_received(
         self, query: TimestampQuery, node: Node, now: float, reply: Reply
     ) -> None:
         if not self._is_open(query):
@@ -333,7 +333,7 @@ class OffsetQueries:
     ) -> None:
         if not self._is_open(query):
             return
-        query.answered()
+        query.response_received()
         asked = [query.partition for query in queries]
         if isinstance(reply, ListOffsetsResponse):
             received = {offset.partition: offset for offset in reply.offsets}
@@ -367,7 +367,7 @@ class OffsetQueries:
     # --- topics ------------------------------------------------------------------------------
 
     def _ask_topic(self, query: TopicQuery) -> None:
-        self._request_metadata(query.topics, partial(self._topic_answered, query))
+        self._request_metadata(query.topics, partial(self._topic_response_received, query))
 
     def _request_metadata(
         self, topics: tuple[str, ...] | None, on_reply: Callable[[Node, float, Reply], None]
@@ -381,7 +381,9 @@ class OffsetQueries:
             partial(on_reply, node),
         )
 
-    def _topic_answered(self, query: TopicQuery, node: Node, now: float, reply: Reply) -> None:
+    def _topic_response_received(
+        self, query: TopicQuery, node: Node, now: float, reply: Reply
+    ) -> None:
         if not self._is_open(query):
             return
         if not isinstance(reply, MetadataResponse) or reply.error is not ErrorCode.none:

@@ -1,4 +1,4 @@
-"""Queries of the user that are not answered yet."""
+"""Queries of the user that are not completed yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_BACKOFF = 2.0
 
 
 class _Query:
-    """One unanswered query. ``what`` is the subject, for errors."""
+    """One query that is not completed. ``what`` is the subject, for errors."""
 
     def __init__(self, call_id: int, what: str) -> None:
         self.call_id = call_id
@@ -70,7 +70,7 @@ class TopicQuery(_Query):
         self.denied: frozenset[str] = frozenset()
 
     def note_denied(self, topics: frozenset[str]) -> None:
-        """A broker has answered that there are no such topics."""
+        """A broker has responded that there are no such topics."""
         self.denied |= topics
 
 
@@ -90,8 +90,8 @@ class TimestampQuery(_Query):
         self.outstanding = requests
         self.trouble = {}
 
-    def answered(self) -> None:
-        """One of them was answered."""
+    def response_received(self) -> None:
+        """The response to one of them was received."""
         self.outstanding -= 1
 
     def offset_found(self, listed: ListedOffset) -> None:

@@ -33,8 +33,8 @@ async function look() {
   element("back").textContent = back ? `${back} s back` : "live";
   element("right").textContent = back ? `${back} s ago` : "now";
   const mine = ++asked;
-  const answer = await fetch(`view?ago=${back}`);
-  if (mine === asked && answer.ok) show(await answer.json());
+  const response = await fetch(`view?ago=${back}`);
+  if (mine === asked && response.ok) show(await response.json());
 }
 
 // A button names what it opens, by the path that returns it.
@@ -47,12 +47,12 @@ document.onclick = async (event) => {
   if (!letter.open) { opener = path; letter.showModal(); }
   const mine = ++opened;
   show({ dead_letter: "<h2 id=dead-letter-title>Reading …</h2>" });
-  const answer = await fetch(path).catch(() => null);
+  const response = await fetch(path).catch(() => null);
   if (mine !== opened) return;
-  if (answer?.ok) show(await answer.json());
+  if (response?.ok) show(await response.json());
   else {
     show({ dead_letter: "<h2 id=dead-letter-title>Not shown</h2><p></p>" });
-    element("dead_letter").querySelector("p").textContent = answer ? await answer.text() : "No connection.";
+    element("dead_letter").querySelector("p").textContent = response ? await response.text() : "No connection.";
   }
 };
 letter.onclose = () => button(document, opener)?.focus();

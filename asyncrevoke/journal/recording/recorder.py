@@ -471,10 +471,10 @@ class Recorder:
                 return
             taken, outcome = {e.partition for e in request.entries}, CallOutcome.UNKNOWN
         else:
-            answer = reply.message
-            if not isinstance(answer, OffsetCommitResponse):
+            response = reply.message
+            if not isinstance(response, OffsetCommitResponse):
                 return
-            taken = {tp for tp, error in answer.errors if error is ErrorCode.none}
+            taken = {tp for tp, error in response.errors if error is ErrorCode.none}
             outcome = CallOutcome.OK
         for entry in request.entries:
             if entry.partition in taken:

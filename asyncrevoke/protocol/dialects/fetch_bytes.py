@@ -93,7 +93,7 @@ def write_v16(message: FetchRequest) -> bytes | None:
 
 
 # throttle time, error, session id
-_ANSWER: Final = struct.Struct(">ihi")
+_RESPONSE: Final = struct.Struct(">ihi")
 # partition, error, high watermark, last stable offset, log start offset, aborted transactions
 _FETCHED: Final = struct.Struct(">ihqqqi")
 _TAGGED_FETCHED: Final = struct.Struct(">ihqqqB")
@@ -112,9 +112,9 @@ def read_v11(
 
 
 def _read_v11(frame: bytes | memoryview, at: int) -> FetchResponse | None:
-    _, error, session_id = _ANSWER.unpack_from(frame, at)
-    (topics,) = _COUNT.unpack_from(frame, at + _ANSWER.size)
-    at += _ANSWER.size + _COUNT.size
+    _, error, session_id = _RESPONSE.unpack_from(frame, at)
+    (topics,) = _COUNT.unpack_from(frame, at + _RESPONSE.size)
+    at += _RESPONSE.size + _COUNT.size
     view, end, found = memoryview(frame), len(frame), list[FetchedPartition]()
     if error or topics < 0:
         return None
@@ -166,10 +166,10 @@ def _read_v13(
     frame: bytes | memoryview, at: int, known: Mapping[bytes, str]
 ) -> FetchResponse | None:
     # Only for responses without tagged fields, whose count ends each structure and the header.
-    _, error, session_id = _ANSWER.unpack_from(frame, at + 1)
+    _, error, session_id = _RESPONSE.unpack_from(frame, at + 1)
     if error or frame[at]:
         return None
-    topics, at = varint(frame, at + 1 + _ANSWER.size)
+    topics, at = varint(frame, at + 1 + _RESPONSE.size)
     if not topics:
         return None
     room = _MOST_PARTS

@@ -44,7 +44,7 @@ class Status(Protocol):
 
 
 class Observers:
-    """Calls those that override a hook. ``status`` answers for :class:`Observed`."""
+    """Calls those that override a hook. ``status`` is read for :class:`Observed`."""
 
     def __init__(
         self,
@@ -72,23 +72,23 @@ class Observers:
         """See :class:`Observed`."""
         if threading.get_ident() == self._thread:
             return self._status.snapshot()
-        answer: Future[ConsumerSnapshot] = Future()
+        future: Future[ConsumerSnapshot] = Future()
 
         def look() -> None:
-            if answer.set_running_or_notify_cancel():
+            if future.set_running_or_notify_cancel():
                 try:
-                    answer.set_result(self._status.snapshot())
+                    future.set_result(self._status.snapshot())
                 except Exception as error:  # noqa: BLE001 - raised in the thread that asks
-                    answer.set_exception(error)
+                    future.set_exception(error)
 
         try:
             self._loop.call_soon_threadsafe(look)
         except RuntimeError as error:
             raise TimeoutError("the consumer's event loop has ended") from error
         try:
-            return answer.result(_PATIENCE)
+            return future.result(_PATIENCE)
         except TimeoutError:
-            answer.cancel()
+            future.cancel()
             raise
 
     def on_open(self) -> None:

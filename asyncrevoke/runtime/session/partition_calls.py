@@ -104,8 +104,8 @@ class PartitionCalls(SessionCalls):
         session = self._entered()
         self._needs_group("committed")
         wanted = to_partitions(partitions) or sorted(session.core.assignment.partitions())
-        answer = await session.ask(lambda: session.core.committed(session.now(), wanted))
-        return cast("dict[TopicPartition, OffsetAndMetadata | None]", answer)
+        result = await session.ask(lambda: session.core.committed(session.now(), wanted))
+        return cast("dict[TopicPartition, OffsetAndMetadata | None]", result)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
@@ -138,8 +138,8 @@ class PartitionCalls(SessionCalls):
     async def partitions_for_topic(self, topic: str) -> frozenset[int]:
         """The partitions of a topic, empty if there is no such topic."""
         session = self._entered()
-        answer = await session.ask(lambda: session.core.partitions_for_topic(session.now(), topic))
-        return cast("frozenset[int]", answer)
+        result = await session.ask(lambda: session.core.partitions_for_topic(session.now(), topic))
+        return cast("frozenset[int]", result)
 
     def lag(self) -> dict[TopicPartition, int]:
         """Records between the position and the high watermark, as of the last fetches."""
@@ -164,10 +164,10 @@ class PartitionCalls(SessionCalls):
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         session = self._entered()
-        answer = await session.ask(
+        result = await session.ask(
             lambda: session.core.offsets_for_times(session.now(), timestamps)
         )
-        return cast("dict[TopicPartition, OffsetAndTimestamp | None]", answer)
+        return cast("dict[TopicPartition, OffsetAndTimestamp | None]", result)
 
 
 def to_partition(given: object) -> TopicPartition:

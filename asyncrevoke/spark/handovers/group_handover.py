@@ -233,8 +233,8 @@ async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition,
 
 async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     node = await cluster.coordinator(group)
-    answer = await cluster.send(node, requests.commit(group, offsets), OffsetCommitResponse)
-    errors = {tp: code for tp, code in answer.errors if code is not ErrorCode.none}
+    response = await cluster.send(node, requests.commit(group, offsets), OffsetCommitResponse)
+    errors = {tp: code for tp, code in response.errors if code is not ErrorCode.none}
     if not errors:
         return
     code = next(iter(errors.values()))

@@ -115,11 +115,11 @@ async def _cleanup_policy(config: ConsumerConfig, topic: str) -> str:
     await admin.start()
     try:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=None)
-        answers = await admin.describe_configs([resource])
+        responses = await admin.describe_configs([resource])
     finally:
         await admin.close()
-    for answer in answers:
-        for described in answer.resources:
+    for response in responses:
+        for described in response.resources:
             for entry in described[4]:
                 if entry[0] == "cleanup.policy":
                     return cast("str", entry[1])

@@ -281,9 +281,9 @@ class Brokers:
             return self.group.offset_fetch(client, message)
         denied = self._denied(message.partitions, message.topic_ids)
         left = tuple(partition for partition in message.partitions if partition not in denied)
-        answer = self.group.offset_fetch(client, replace(message, partitions=left))
+        response = self.group.offset_fetch(client, replace(message, partitions=left))
         rejected = tuple(FetchedOffset(partition=tp, error=why) for tp, why in denied.items())
-        return replace(answer, offsets=(*answer.offsets, *rejected))
+        return replace(response, offsets=(*response.offsets, *rejected))
 
     def _address(self, broker: int) -> BrokerMetadata | None:
         if not self._up[broker]:

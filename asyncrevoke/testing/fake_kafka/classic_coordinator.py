@@ -99,11 +99,11 @@ class ClassicCoordinator(ClassicGroup):
         """Respond to all delayed requests with ``error``, and stop."""
         for member in self.members.values():
             if member.join is not None:
-                answer, member.join = member.join, None
-                answer(rejected(error, member.member_id))
+                respond, member.join = member.join, None
+                respond(rejected(error, member.member_id))
             if member.sync is not None:
-                answer, member.sync = member.sync, None
-                answer(SyncGroupResponse(error=error))
+                respond, member.sync = member.sync, None
+                respond(SyncGroupResponse(error=error))
         self._forget()
 
     def crash(self) -> None:

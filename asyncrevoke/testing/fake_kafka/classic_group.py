@@ -200,7 +200,9 @@ class ClassicGroup:
         if self.state is GroupState.COMPLETING:
             for member in self.members.values():
                 member.assignment = b""
-                self._answer_sync(member, SyncGroupResponse(error=ErrorCode.rebalance_in_progress))
+                self._respond_to_sync(
+                    member, SyncGroupResponse(error=ErrorCode.rebalance_in_progress)
+                )
         self.pending_sync.clear()
         self._cancel_timers()
         initial = self.state is GroupState.EMPTY
@@ -265,9 +267,9 @@ class ClassicGroup:
         # A member may react before the others get their responses, but not before the state is
         # final.
         for member in self.members.values():
-            answer, member.join = member.join, None
-            if answer is not None:
-                answer(self._joined(member))
+            respond, member.join = member.join, None
+            if respond is not None:
+                respond(self._joined(member))
             member.is_new = False
             self._arm_session(member, member.session_timeout)
         self._sync_timer = self.clock.after(self._group.rebalance_timeout(), self._sync_expired)
@@ -334,14 +336,14 @@ class ClassicGroup:
             member.assignment = assignments.get(member.member_id, b"")
         self.events.stable(self.generation, {m.client: m.assignment for m in self.members.values()})
         for member in self.members.values():
-            self._answer_sync(
+            self._respond_to_sync(
                 member, SyncGroupResponse(error=ErrorCode.none, assignment=member.assignment)
             )
 
-    def _answer_sync(self, member: GroupMember, response: SyncGroupResponse) -> None:
-        answer, member.sync = member.sync, None
-        if answer is not None:
-            answer(response)
+    def _respond_to_sync(self, member: GroupMember, response: SyncGroupResponse) -> None:
+        respond, member.sync = member.sync, None
+        if respond is not None:
+            respond(response)
             self._arm_session(member, member.session_timeout)
 
     def _synced(self, member_id: str) -> None:
@@ -405,9 +407,9 @@ class ClassicGroup:
         waits = member.join is not None or member.sync is not None
         if self.members.get(member.member_id) is not member or (waits and not member.is_new):
             return
-        answer, member.join = member.join, None
-        if answer is not None:
-            answer(rejected(ErrorCode.unknown_member_id, ""))
+        respond, member.join = member.join, None
+        if respond is not None:
+            respond(rejected(ErrorCode.unknown_member_id, ""))
         self._remove(member)
         self.events.member_removed(member.client, member.member_id, "its session expired")
         if self.state in (GroupState.STABLE, GroupState.COMPLETING):

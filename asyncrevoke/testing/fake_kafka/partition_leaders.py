@@ -146,7 +146,7 @@ class Leaders:
 class _Fetch:
     """One Fetch, which waits for records for at most ``max_wait``."""
 
-    __slots__ = ("_answered", "_message", "_named_leaders", "_read", "_reply")
+    __slots__ = ("_message", "_named_leaders", "_read", "_reply", "_responded")
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _Fetch:
         self._named_leaders = named_leaders
         self._message = message
         self._reply = reply
-        self._answered = False
+        self._responded = False
         if not self._try():
             for entry in message.partitions:
                 waited_for = log(entry.partition)
@@ -176,7 +176,7 @@ class _Fetch:
         self._try(waited=True)
 
     def _try(self, *, waited: bool = False) -> bool:
-        if self._answered:
+        if self._responded:
             return True
         found = tuple(self._read(entry) for entry in self._message.partitions)
         if (
@@ -185,7 +185,7 @@ class _Fetch:
             and all(part.error is ErrorCode.none and not part.records for part in found)
         ):
             return False
-        self._answered = True
+        self._responded = True
         leaders = self._named_leaders(found)
         self._reply(FetchResponse(error=ErrorCode.none, partitions=found, leaders=leaders))
         return True

@@ -116,7 +116,7 @@ def test_an_interrupted_replay_goes_on_without_sending_twice(
     result = asyncio.run(interrupted())
     assert result.stopped
     assert 0 < result.sent < 500
-    # As a process leaves it that was killed before the answer.
+    # As a process leaves it that was killed before the response.
     with (tmp_path / f"{kafka.dead}.replay.jsonl").open("ab") as file:
         file.write(b'{"line":"sending","partition":0,"offsets":[499]}\n')
     resumed = command("replay", kafka.dead)

@@ -52,7 +52,7 @@ def project(folder: Path, topic: str) -> list[str]:
     return command
 
 
-def answered(port: int, path: str) -> int:
+def status_of(port: int, path: str) -> int:
     """The status of a probe; 0 while nobody listens."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
@@ -72,13 +72,13 @@ def fetched(port: int, path: str) -> str:
 
 async def until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + DEADLINE
-    while await asyncio.to_thread(answered, port, "/readyz") != 200:
+    while await asyncio.to_thread(status_of, port, "/readyz") != 200:
         assert process.poll() is None
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
 
 
-async def test_the_images_command_answers_the_probes_and_drains_on_sigterm(
+async def test_the_images_command_responds_to_probes_and_drains_on_sigterm(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
     servers = kafka_broker.bootstrap_servers
@@ -103,7 +103,7 @@ async def test_the_images_command_answers_the_probes_and_drains_on_sigterm(
         )
     try:
         await until_ready(port, process)
-        assert await asyncio.to_thread(answered, port, "/livez") == 200
+        assert await asyncio.to_thread(status_of, port, "/livez") == 200
         deadline = time.monotonic() + DEADLINE
         while (tmp_path / "log").read_text().count('"event": "billed"') < ORDERS:
             assert time.monotonic() < deadline

@@ -139,8 +139,8 @@ async def group(broker: RunningBroker, name: str) -> tuple[int, int]:
     await admin.start()
     try:
         offsets = await admin.list_consumer_group_offsets(name)
-        (answer,) = cast("list[Any]", await admin.describe_consumer_groups([name]))
-        return sum(item.offset for item in offsets.values()), len(answer.groups[0][5])
+        (response,) = cast("list[Any]", await admin.describe_consumer_groups([name]))
+        return sum(item.offset for item in offsets.values()), len(response.groups[0][5])
     finally:
         await admin.close()
 

@@ -178,7 +178,7 @@ class SecureBroker:
         return options | changed
 
     async def ask(self, listener: str, **changed: object) -> Replied | Failed:
-        """The answer to a request for metadata."""
+        """The response to a request for metadata."""
         channels = Channels(ConsumerConfig.from_options(**self.options(listener, **changed)))
         node = Node(-1, HOST, self.ports[listener])
         try:

@@ -79,13 +79,13 @@ RARE = {Api.LEAVE_GROUP, Api.API_VERSIONS, Api.OFFSETS_FOR_LEADER_EPOCH}
 CUT = [api for api in Api if api not in RARE]
 
 
-@pytest.mark.parametrize("lost", ["request", "answer"])
+@pytest.mark.parametrize("lost", ["request", "response"])
 @pytest.mark.parametrize("api", CUT, ids=name)
 async def test_a_connection_that_ends_in_mid_frame_loses_and_repeats_nothing(
     numbers: Numbers, proxy: FaultyProxy, api: Api, lost: str
 ) -> None:
     await numbers.send(100)
-    if lost == "answer":
+    if lost == "response":
         proxy.strike(api, cut_in_mid_frame, times=2)
     else:
         proxy.lose(api, times=2)
@@ -163,7 +163,7 @@ async def test_a_member_started_before_its_broker_logs_it_and_reads_once_the_bro
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) <= 2, caplog.text
 
 
-async def test_closing_while_no_broker_answers_waits_for_leave_group_only(
+async def test_closing_while_no_broker_responds_waits_for_leave_group_only(
     numbers: Numbers, proxy: FaultyProxy
 ) -> None:
     clock = asyncio.get_running_loop().time
@@ -197,7 +197,7 @@ async def test_one_reachable_bootstrap_address_is_enough(
     await silent.refuse()
 
 
-# -- answers that lie
+# -- responses that lie
 
 
 async def test_a_corrupt_batch_is_reported_and_read_once_it_is_received_intact(
@@ -348,13 +348,13 @@ async def test_cancelled_polls_during_disconnects_lose_no_record(
     chance = random.Random(7)
     caplog.set_level(logging.WARNING, "asyncrevoke")
 
-    async def now_and_then(answer: ProxiedResponse) -> None:
-        await (cut_in_mid_frame if chance.random() < 0.1 else let_through)(answer)
+    async def now_and_then(response: ProxiedResponse) -> None:
+        await (cut_in_mid_frame if chance.random() < 0.1 else let_through)(response)
 
     for api in Api:
         if api is not Api.API_VERSIONS:
             proxy.strike(api, now_and_then, times=None)
-    # If the first answer to a JoinGroup is lost, a rebalance waits until the id that it gave away
+    # If the first response to a JoinGroup is lost, a rebalance waits until the id that it gave away
     # has expired, which takes a session.
     consumers = [
         numbers.consumer(commit_interval=0.1, max_poll_records=20, session_timeout=6.0)

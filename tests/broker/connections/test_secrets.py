@@ -1,4 +1,4 @@
-"""No password, token or key is in a log line, an error or a health answer, whatever happens."""
+"""No password, token or key is in a log line, an error or a response of a port."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ AbstractTokenProvider.register(Remembered)
 
 
 async def fate_of(**options: Any) -> list[str]:
-    """Enter a consumer that cannot work; what its errors and its answers say."""
+    """Enter a consumer that cannot work; what its errors and its responses say."""
     said: list[str] = []
     consumer = Consumer("orders", group_id="secrets", close_timeout=1, **options)
     said += [repr(consumer), str(consumer), repr(consumer.config), str(consumer.config)]

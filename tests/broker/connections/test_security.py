@@ -104,14 +104,14 @@ async def test_connections_are_replaced_before_their_session_ends_and_no_request
     request = messages.MetadataRequest(topics=())
     loop = asyncio.get_running_loop()
     until = loop.time() + 2.5 * SESSION_MS / 1000
-    answers: list[Replied | Failed] = []
+    responses: list[Replied | Failed] = []
     try:
         while loop.time() < until:
-            answers.append(await channels.request(Send(1, request, node, Channel.METADATA, 20)))
+            responses.append(await channels.request(Send(1, request, node, Channel.METADATA, 20)))
             await asyncio.sleep(0.01)
     finally:
         await channels.close()
-    assert [each for each in answers if isinstance(each, Failed)] == []
+    assert [each for each in responses if isinstance(each, Failed)] == []
     if listener == "SHORT":
         assert len(options["sasl_oauth_token_provider"].given) >= 3
 
@@ -210,7 +210,7 @@ class Order(pydantic.BaseModel):
 
 
 async def pages_of(web: Starlette) -> str:
-    """All that the dashboard and the health answers show."""
+    """All that the responses of the dashboard and of the health port show."""
     async with AsyncClient(transport=ASGITransport(web), base_url="http://localhost") as client:
         paths = "/dashboard/", "/dashboard/view", "/livez", "/readyz"
         return "".join([(await client.get(path)).text for path in paths])

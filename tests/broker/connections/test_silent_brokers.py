@@ -1,4 +1,4 @@
-"""Brokers and connections that die without a word: nothing is closed, and nothing is answered."""
+"""Brokers and connections that die without a word: nothing is closed, and there is no response."""
 
 from __future__ import annotations
 

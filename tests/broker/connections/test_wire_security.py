@@ -1,4 +1,4 @@
-"""TLS and SASL with a real Apache Kafka: what works, and what each mistake is answered with."""
+"""TLS and SASL with a real Apache Kafka: what works, and what the error of each mistake says."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Tunnel:
 
     def black_hole(self) -> int:
         """From now on nothing passes on the connections that there are, and none is closed; new
-        ones work. Answers how many there are."""
+        ones work. Returns how many there are."""
         for passage in self._passages:
             passage.swallows = True
         return len(self._passages)

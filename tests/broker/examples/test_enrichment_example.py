@@ -31,10 +31,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
 
 class Service(ThreadingHTTPServer):
-    """Answers each customer with 503 twice, and does not know customer c0."""
+    """Responds 503 twice for each customer, and does not know customer c0."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
+        super().__init__(("127.0.0.1", 0), ServiceHandler)
         self.asked = Counter[str]()
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
 
@@ -45,7 +45,7 @@ class Service(ThreadingHTTPServer):
         return 503 if self.asked[customer] <= 2 else 200
 
 
-class Answer(BaseHTTPRequestHandler):
+class ServiceHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         customer = self.path.removeprefix("/customers/")
         status = cast("Service", self.server).status(customer)

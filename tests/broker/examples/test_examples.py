@@ -47,8 +47,8 @@ async def members(address: str, group: str) -> int:
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
     await admin.start()
     try:
-        (answer,) = cast("list[Any]", await admin.describe_consumer_groups([group]))
-        return len(answer.groups[0][5])
+        (response,) = cast("list[Any]", await admin.describe_consumer_groups([group]))
+        return len(response.groups[0][5])
     finally:
         await admin.close()
 

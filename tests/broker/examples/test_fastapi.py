@@ -228,8 +228,8 @@ async def group(broker: RunningBroker, name: str) -> tuple[int, int]:
     await admin.start()
     try:
         offsets = await admin.list_consumer_group_offsets(name)
-        (answer,) = cast("list[Any]", await admin.describe_consumer_groups([name]))
-        return sum(item.offset for item in offsets.values()), len(answer.groups[0][5])
+        (response,) = cast("list[Any]", await admin.describe_consumer_groups([name]))
+        return sum(item.offset for item in offsets.values()), len(response.groups[0][5])
     finally:
         await admin.close()
 
@@ -290,10 +290,10 @@ async def test_composed_lifespans_and_several_consumers_end_in_order(
     address = await server.start_text(COMPOSED, "app")
     async with httpx.AsyncClient(base_url=address) as client:
         deadline = time.monotonic() + DEADLINE
-        while (answer := await client.get("/readyz")).status_code != 200:
-            assert time.monotonic() < deadline, answer.text
+        while (response := await client.get("/readyz")).status_code != 200:
+            assert time.monotonic() < deadline, response.text
             await asyncio.sleep(0.02)
-        assert [each["group"] for each in answer.json()["consumers"]] == [
+        assert [each["group"] for each in response.json()["consumers"]] == [
             f"{kafka_topic}-first",
             f"{kafka_topic}-second",
         ]

@@ -40,10 +40,10 @@ class GroupRequests:
         self.topic = topic
         self.group = f"group-of-{topic}"
 
-    async def ask(self, message: messages.Request, answer: type[_T]) -> _T:
+    async def ask(self, message: messages.Request, response_type: type[_T]) -> _T:
         replied = await self.channels.request(Send(1, message, self.node, Channel.HEARTBEAT, 20))
         assert isinstance(replied, Replied), replied
-        assert isinstance(replied.message, answer)
+        assert isinstance(replied.message, response_type)
         return replied.message
 
     async def find_coordinator(self) -> ErrorCode:
@@ -51,7 +51,7 @@ class GroupRequests:
         return (await self.ask(request, messages.FindCoordinatorResponse)).error
 
     async def committed_offsets_error(self) -> ErrorCode:
-        """The error of an answer about the group's committed offsets."""
+        """The error of the response with the group's committed offsets."""
         request = committed(self.group)
         return (await self.ask(request, messages.OffsetFetchResponse)).error
 
@@ -60,12 +60,12 @@ class GroupRequests:
         request = messages.LeaveGroupRequest(
             group_id=self.group, member_id=member_id, group_instance_id=None
         )
-        answer = await self.ask(request, messages.LeaveGroupResponse)
-        assert answer.error is ErrorCode.none
+        response = await self.ask(request, messages.LeaveGroupResponse)
+        assert response.error is ErrorCode.none
 
 
 class RequestedClassicMember:
-    """A classic member, which answers to nothing by itself."""
+    """A classic member, which reacts to no response by itself."""
 
     def __init__(self, kafka: GroupRequests, instance_id: str | None = None) -> None:
         self.kafka = kafka
@@ -109,7 +109,7 @@ class RequestedClassicMember:
         return frozenset(number for _, number in decode_assignment(synced.assignment)[0])
 
     async def beat(self) -> ErrorCode:
-        answer = await self.kafka.ask(
+        response = await self.kafka.ask(
             messages.HeartbeatRequest(
                 group_id=self.kafka.group,
                 generation=self.generation,
@@ -118,7 +118,7 @@ class RequestedClassicMember:
             ),
             messages.HeartbeatResponse,
         )
-        return answer.error
+        return response.error
 
 
 class RequestedKip848Member:
@@ -137,7 +137,7 @@ class RequestedKip848Member:
     async def ask(
         self, owned: Partitions | None = None, *, full: bool = False
     ) -> messages.ConsumerGroupHeartbeatResponse:
-        """Send a heartbeat, and leave its answer unread by the member."""
+        """Send a heartbeat, and do not pass its response to the member."""
         joins = self.epoch == JOIN_EPOCH
         full = full or joins
         told = ((self.topic_id, tuple(sorted(owned))),) if owned else ()
@@ -155,13 +155,13 @@ class RequestedKip848Member:
         )
 
     async def beat(self, owned: Partitions | None = None) -> None:
-        """Send a heartbeat, and do what it is answered."""
-        answer = await self.ask(owned)
-        assert answer.error is ErrorCode.none, answer
-        self.epoch = answer.member_epoch
-        if answer.assignment is not None:
-            self.assigned = frozenset(n for _, numbers in answer.assignment for n in numbers)
-            for topic_id, _ in answer.assignment:
+        """Send a heartbeat, and do what its response says."""
+        response = await self.ask(owned)
+        assert response.error is ErrorCode.none, response
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
+            self.assigned = frozenset(n for _, numbers in response.assignment for n in numbers)
+            for topic_id, _ in response.assignment:
                 self.topic_id = topic_id
 
     async def leave(self, *, for_good: bool = True) -> None:
@@ -178,7 +178,7 @@ async def connected(broker: RunningBroker, topic: str) -> AsyncGenerator[GroupRe
     async with asyncio.timeout(30):
         while await kafka.find_coordinator() in _NOT_LOADED:
             pass
-        # Not by a Heartbeat request: a coordinator that is loading answers that without an error.
+        # Not by a Heartbeat: a coordinator that is loading responds to that without an error.
         while await kafka.committed_offsets_error() in _NOT_LOADED:
             pass
     try:

@@ -1,4 +1,4 @@
-"""What members of this process ask brokers, and what they are answered."""
+"""The requests of members of this process, and their responses."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 def note_requests(
     monkeypatch: pytest.MonkeyPatch, note: Callable[[Send, Replied | Failed], object]
 ) -> None:
-    """Call ``note`` with each request and its answer, whichever way it was sent."""
+    """Call ``note`` with each request and its response, whichever way it was sent."""
     request, begin = Channels.request, Channels.begin
 
     async def noting(self: Channels, send: Send) -> Replied | Failed:
-        answer = await request(self, send)
-        note(send, answer)
-        return answer
+        response = await request(self, send)
+        note(send, response)
+        return response
 
     def noting_at_once(
         self: Channels, send: Send, then: Callable[[Replied | Failed], object]
     ) -> bool:
-        def noted(answer: Replied | Failed) -> None:
-            note(send, answer)
-            then(answer)
+        def noted(response: Replied | Failed) -> None:
+            note(send, response)
+            then(response)
 
         return begin(self, send, noted)
 
@@ -41,14 +41,16 @@ def note_requests(
     monkeypatch.setattr(Channels, "begin", noting_at_once)
 
 
-def change_answers(monkeypatch: pytest.MonkeyPatch, change: Callable[[Response], Response]) -> None:
+def change_responses(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Response], Response]
+) -> None:
     """Give consumers of this process what ``change`` makes of each response."""
     request, begin = Channels.request, Channels.begin
 
-    def changed(answer: Replied | Failed) -> Replied | Failed:
-        if isinstance(answer, Replied):
-            return Replied(answer.request_id, change(answer.message))
-        return answer
+    def changed(response: Replied | Failed) -> Replied | Failed:
+        if isinstance(response, Replied):
+            return Replied(response.request_id, change(response.message))
+        return response
 
     async def changing(self: Channels, send: Send) -> Replied | Failed:
         return changed(await request(self, send))
@@ -56,7 +58,7 @@ def change_answers(monkeypatch: pytest.MonkeyPatch, change: Callable[[Response],
     def changing_at_once(
         self: Channels, send: Send, then: Callable[[Replied | Failed], object]
     ) -> bool:
-        return begin(self, send, lambda answer: then(changed(answer)))
+        return begin(self, send, lambda response: then(changed(response)))
 
     monkeypatch.setattr(Channels, "request", changing)
     monkeypatch.setattr(Channels, "begin", changing_at_once)
@@ -75,19 +77,19 @@ class HeldResponses:
         request, begin = Channels.request, Channels.begin
 
         async def holding(channels: Channels, send: Send) -> Replied | Failed:
-            answer = await request(channels, send)
-            if (released := self._until(answer)) is not None:
+            response = await request(channels, send)
+            if (released := self._until(response)) is not None:
                 await asyncio.shield(released)
-            return answer
+            return response
 
         def holding_at_once(
             channels: Channels, send: Send, then: Callable[[Replied | Failed], object]
         ) -> bool:
-            def deliver(answer: Replied | Failed) -> None:
-                if (released := self._until(answer)) is None:
-                    then(answer)
+            def deliver(response: Replied | Failed) -> None:
+                if (released := self._until(response)) is None:
+                    then(response)
                 else:
-                    released.add_done_callback(lambda _: then(answer))
+                    released.add_done_callback(lambda _: then(response))
 
             return begin(channels, send, deliver)
 
@@ -105,10 +107,10 @@ class HeldResponses:
         self._released = None
         self.count = 0
 
-    def _until(self, answer: Replied | Failed) -> asyncio.Future[None] | None:
-        if self._released is None or not isinstance(answer, Replied):
+    def _until(self, response: Replied | Failed) -> asyncio.Future[None] | None:
+        if self._released is None or not isinstance(response, Replied):
             return None
-        if not isinstance(answer.message, self._kind):
+        if not isinstance(response.message, self._kind):
             return None
         self.count += 1
         return self._released

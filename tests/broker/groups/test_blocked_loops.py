@@ -135,7 +135,7 @@ async def test_a_blocked_member_stays_in_the_group_when_the_coordinator_moves(
 
 
 async def coordinated_by_another(numbers: Numbers, gone: str) -> None:
-    """Wait until the brokers that are left name another coordinator, and it answers."""
+    """Wait until the brokers that are left name another coordinator, and it responds."""
     looker = Consumer(bootstrap_servers=numbers.around, group_id=numbers.group)
     async with looker, asyncio.timeout(DEADLINE):
         while looker.health().coordinator in (None, gone):

@@ -56,7 +56,7 @@ async def test_a_coordinator_failure_repeats_no_record_and_lookups_back_off(
                             consumer.health().coordinator not in {gone.bootstrap_servers, None}
                             and (consumer.health().heartbeat_age or DEADLINE) < 1
                         ),
-                        "another coordinator answers",
+                        "another coordinator responds",
                     )
                     sent = numbers.sent
                     await member.has(sent + 100)

@@ -86,7 +86,7 @@ async def test_a_subscription_that_brokers_cannot_decode_ends_no_other_member(
         # The broker completes no join of the group, and tells everybody that it does not know why.
         await until(
             lambda: member.failed or join.done() or "unknown_server_error" in caplog.text,
-            "an answer to a JoinGroup",
+            "a response to a JoinGroup",
         )
         await kafka.evict(hostile.member_id)
         await _goes_on(member, numbers)
@@ -102,7 +102,7 @@ async def _goes_on(member: NumberedMember, numbers: Numbers) -> None:
 
 
 async def _join(hostile: RequestedClassicMember, metadata: bytes) -> messages.JoinGroupResponse:
-    """Join over a connection of its own, because the answer may take long."""
+    """Join over a connection of its own, because the response may take long."""
     kafka = hostile.kafka
     request = messages.JoinGroupRequest(
         group_id=kafka.group,
@@ -114,9 +114,9 @@ async def _join(hostile: RequestedClassicMember, metadata: bytes) -> messages.Jo
     )
     replied = await kafka.channels.request(Send(1, request, kafka.node, Channel.JOIN, 60))
     assert isinstance(replied, Replied), replied
-    answer = replied.message
-    assert isinstance(answer, messages.JoinGroupResponse)
-    hostile.member_id, hostile.generation = answer.member_id, answer.generation
-    if answer.error is ErrorCode.member_id_required:
+    response = replied.message
+    assert isinstance(response, messages.JoinGroupResponse)
+    hostile.member_id, hostile.generation = response.member_id, response.generation
+    if response.error is ErrorCode.member_id_required:
         return await _join(hostile, metadata)
-    return answer
+    return response

@@ -103,7 +103,7 @@ async def test_http_clients_that_never_read_do_not_slow_the_consumer(
                     hang(stack, scraped.server_port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
                     hang(stack, scraped.server_port, b"GET /metr")
                 among_them = await cpu_of_records(producer)
-                # And those who read are answered.
+                # And those who read get a response.
                 async with httpx.AsyncClient(timeout=20) as client:
                     base = f"http://127.0.0.1:{port}"
                     for path in "/readyz", "/dashboard/view", "/metrics/":

@@ -41,7 +41,7 @@ async def test_a_coordinator_that_assigns_adds_the_member_that_has_left(
     assert await classic.join() == frozenset()
     await kafka.evict(classic.member_id)
     assert await classic.beat() is ErrorCode.unknown_member_id
-    # Not a word that it is another member: only its heartbeats are answered as a member's again.
+    # Not a word that it is another member: only its heartbeats are accepted as a member's again.
     assert await classic.join() == frozenset()
     assert await classic.beat() in (ErrorCode.none, ErrorCode.rebalance_in_progress)
     await kafka.evict(classic.member_id)

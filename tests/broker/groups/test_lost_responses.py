@@ -1,4 +1,4 @@
-"""What a real Apache Kafka makes of a member that repeats a heartbeat whose answer was lost.
+"""What a real Apache Kafka makes of a member that repeats a heartbeat whose response was lost.
 
 The simulated coordinator follows it (``asyncrevoke.testing.fake_kafka.consumer_group``).
 """

@@ -184,27 +184,27 @@ def free_port() -> int:
 async def status(port: int, path: str) -> tuple[int, dict[str, Any]] | None:
     try:
         async with httpx.AsyncClient() as client:
-            answer = await client.get(f"http://127.0.0.1:{port}{path}")
-            return answer.status_code, answer.json()
+            response = await client.get(f"http://127.0.0.1:{port}{path}")
+            return response.status_code, response.json()
     except httpx.TransportError:
         return None
 
 
 async def scraped(port: int, sample: str) -> list[Sample]:
     async with httpx.AsyncClient(timeout=20) as client:
-        answer = await client.get(f"http://127.0.0.1:{port}/metrics")
-    assert answer.status_code == 200
-    families = text_string_to_metric_families(answer.text)
+        response = await client.get(f"http://127.0.0.1:{port}/metrics")
+    assert response.status_code == 200
+    families = text_string_to_metric_families(response.text)
     return [each for family in families for each in family.samples if each.name == sample]
 
 
 async def until_ready(app: App, port: int) -> dict[str, Any]:
     deadline = time.monotonic() + DEADLINE
-    while (answer := await status(port, "/readyz")) is None or answer[0] != 200:
+    while (response := await status(port, "/readyz")) is None or response[0] != 200:
         assert app.process.poll() is None, app.log
-        assert time.monotonic() < deadline, (answer, app.log)
+        assert time.monotonic() < deadline, (response, app.log)
         await asyncio.sleep(0.05)
-    return answer[1]
+    return response[1]
 
 
 async def test_workers_share_the_partitions_and_sigterm_drains_all_of_them(app: App) -> None:
@@ -218,9 +218,9 @@ async def test_workers_share_the_partitions_and_sigterm_drains_all_of_them(app: 
     app.process.send_signal(signal.SIGTERM)
     await app.until(lambda: app.log.count("draining; a second signal") == 2)
     assert await status(port, "/livez") is not None
-    answer = await status(port, "/readyz")
-    assert answer is not None
-    assert answer[0] == 503
+    response = await status(port, "/readyz")
+    assert response is not None
+    assert response[0] == 503
     assert app.orders("ended") == []
     (app.folder / "go").touch()
     assert await app.ended() == 0, app.log
@@ -373,9 +373,9 @@ async def test_one_process_reports_health_and_slow_clients_do_not_delay_it(app: 
             client.send(b"GET /livez HTTP/1.1\r\n" + b"\r\n" * (number % 2))  # half of them whole
         await app.produce(*[b"order %d" % number for number in range(20)])
         await app.until(lambda: len(app.said("ended")) == 20)
-        answer = await status(port, "/livez")
-        assert answer is not None
-        assert answer[0] == 200
+        response = await status(port, "/livez")
+        assert response is not None
+        assert response[0] == 200
     finally:
         for client in clients:
             client.close()

@@ -1,4 +1,4 @@
-"""A Docker engine that answers as a recorded one did, and starts what the test gives it."""
+"""A Docker engine that responds as a recorded one did, and starts what the test gives it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A DockerBroker on Podman 4.3.1, which speaks version 1.41 of Docker's API; answers are shortened.
+# A DockerBroker on Podman 4.3.1, with version 1.41 of Docker's API; responses are shortened.
 RECORDED = json.loads((Path(__file__).parent / "engine_api.json").read_text("utf-8"))
-CONTAINER = RECORDED["POST /containers/create"]["answer"]["Id"]
+CONTAINER = RECORDED["POST /containers/create"]["response"]["Id"]
 
 
 class EngineRequest(NamedTuple):
@@ -35,14 +35,14 @@ class RecordedEngine:
         self.requests: list[EngineRequest] = []
         self._image = image
         self._start = start
-        answer = self._answer
+        respond = self._respond
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def _handle(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
-                status, body = answer(self.command, self.path, self.rfile.read(length))
+                status, body = respond(self.command, self.path, self.rfile.read(length))
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
@@ -76,7 +76,7 @@ class RecordedEngine:
         (found,) = [each for each in self.requests if (each.method, each.path) == (method, path)]
         return found
 
-    def _answer(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
+    def _respond(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
         parts = urlsplit(re.sub(r"^/v1\.\d+", "", target))
         content = json.loads(body) if body.startswith(b"{") else None
         self.requests.append(EngineRequest(method, parts.path, parts.query, content))
@@ -84,6 +84,6 @@ class RecordedEngine:
             self._start(self.only("POST", "/containers/create").body)
         path = parts.path.replace(CONTAINER, "ID").replace(self._image, "IMAGE")
         recorded = RECORDED[f"{method} {path}"]
-        answer = recorded["answer"]
-        text = answer if isinstance(answer, str) else json.dumps(answer)
+        response = recorded["response"]
+        text = response if isinstance(response, str) else json.dumps(response)
         return recorded["status"], text.encode()

@@ -124,10 +124,10 @@ def test_paused_broker_is_silent_until_it_is_resumed(own_broker: KafkaBroker) ->
             Admin(own_broker.admin_addresses[0], timeout=0.5).brokers()
     finally:
         own_broker.resume()
-    wait_until(lambda: own_broker_answers(own_broker))
+    wait_until(lambda: own_broker_responds(own_broker))
 
 
-def own_broker_answers(broker: KafkaBroker) -> bool:
+def own_broker_responds(broker: KafkaBroker) -> bool:
     return broker.node_id in Admin(broker.admin_addresses[0]).brokers()
 
 

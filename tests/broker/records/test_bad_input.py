@@ -101,9 +101,9 @@ async def test_readyz_names_an_unauthorized_topic_until_access_is_granted(
         transport = ASGITransport(Starlette(routes=health_routes(member.consumer)))
         async with AsyncClient(transport=transport, base_url="http://app") as client:
             await until(lambda: bool(member.errors), "an error")
-            answer = await client.get("/readyz")
-            assert answer.status_code == 503
-            (facts,) = answer.json()["consumers"]
+            response = await client.get("/readyz")
+            assert response.status_code == 503
+            (facts,) = response.json()["consumers"]
             reason = f"the brokers reject requests for topics: {guarded.topic}"
             assert reason in facts["reasons"]
             assert (await client.get("/livez")).status_code == 200

@@ -65,7 +65,7 @@ async def test_a_second_member_gets_half_the_partitions_and_no_record_repeats(
 async def test_kept_partitions_are_read_while_a_revocation_is_delayed(kafka: TopicRecords) -> None:
     delayed: set[TopicPartition] = set()
     flowed: Counter[TopicPartition] = Counter()
-    enough, answers = asyncio.Event(), set[bool]()
+    enough, results = asyncio.Event(), set[bool]()
     first, second = kafka.consumer(), kafka.consumer()
 
     async def loop(consumer: Consumer) -> None:
@@ -73,7 +73,7 @@ async def test_kept_partitions_are_read_while_a_revocation_is_delayed(kafka: Top
             async for records, to_be_revoked, _ in consumer:
                 if to_be_revoked and not enough.is_set():
                     delayed.update(to_be_revoked)
-                    answers.add(consumer.delay_revoke(to_be_revoked))
+                    results.add(consumer.delay_revoke(to_be_revoked))
                 if delayed and consumer is first:
                     flowed.update(record.topic_partition for record in records)
 
@@ -92,7 +92,7 @@ async def test_kept_partitions_are_read_while_a_revocation_is_delayed(kafka: Top
         first.stop()
         second.stop()
         await asyncio.gather(*loops)
-    assert answers == {True}
+    assert results == {True}
 
 
 async def test_an_eager_rebalance_revokes_all_partitions_and_loses_no_record(

@@ -67,12 +67,12 @@ async def read_all(
     records: list[Record] = []
     position = 0
     while not enough(records, position):
-        answer = await client.ask(
+        response = await client.ask(
             fetch_request(partition, position, committed=committed, topic_ids=topic_ids),
             messages.FetchResponse,
             Channel.FETCH,
         )
-        (fetched,) = answer.partitions
+        (fetched,) = response.partitions
         assert fetched.error is ErrorCode.none
         for batch in decode_batches(fetched, committed):
             records += batch.decode(partition.topic, partition.partition, 1, position)

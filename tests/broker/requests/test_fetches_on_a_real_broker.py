@@ -35,11 +35,11 @@ async def test_commits_and_fetches_of_a_deleted_topic_do_not_apply_to_a_new_one_
 
     async def topic_id() -> bytes:
         asked = messages.MetadataRequest(topics=(kafka_topic,))
-        answer = await client.ask(asked, messages.MetadataResponse)
-        return answer.topics[0].topic_id
+        response = await client.ask(asked, messages.MetadataResponse)
+        return response.topics[0].topic_id
 
     async def commit(topic_id: bytes) -> ErrorCode:
-        answer = await client.ask(
+        response = await client.ask(
             messages.OffsetCommitRequest(
                 group_id=f"group-of-{kafka_topic}",
                 generation=-1,
@@ -51,11 +51,11 @@ async def test_commits_and_fetches_of_a_deleted_topic_do_not_apply_to_a_new_one_
             messages.OffsetCommitResponse,
             Channel.COMMIT,
         )
-        assert len(answer.errors) == 1
-        return answer.errors[0][1]
+        assert len(response.errors) == 1
+        return response.errors[0][1]
 
     async def committed(topic_id: bytes) -> tuple[ErrorCode, int]:
-        answer = await client.ask(
+        response = await client.ask(
             messages.OffsetFetchRequest(
                 group_id=f"group-of-{kafka_topic}",
                 partitions=(tp,),
@@ -63,8 +63,8 @@ async def test_commits_and_fetches_of_a_deleted_topic_do_not_apply_to_a_new_one_
             ),
             messages.OffsetFetchResponse,
         )
-        assert answer.error is ErrorCode.none
-        return answer.offsets[0].error, answer.offsets[0].offset
+        assert response.error is ErrorCode.none
+        return response.offsets[0].error, response.offsets[0].offset
 
     former = await topic_id()
     # The first lookup of a coordinator makes the topic of committed offsets.
@@ -86,12 +86,12 @@ async def test_commits_and_fetches_of_a_deleted_topic_do_not_apply_to_a_new_one_
     assert await commit(former) is ErrorCode.unknown_topic_id
 
     async def fetch(topic_id: bytes) -> ErrorCode:
-        answer = await client.ask(
+        response = await client.ask(
             fetch_request(tp, 0, committed=False, topic_ids={kafka_topic: topic_id}, max_wait=0.1),
             messages.FetchResponse,
             Channel.FETCH,
         )
-        return answer.partitions[0].error
+        return response.partitions[0].error
 
     assert await fetch(former) is ErrorCode.unknown_topic_id
     async with asyncio.timeout(20):
@@ -140,11 +140,11 @@ async def test_a_fetch_session_returns_changed_partitions_only(
     first = await fetch()
     assert first.error is ErrorCode.none
     assert {p.partition for p in first.partitions} == set(everywhere)
-    session.answered(first.session_id)
+    session.response_received(first.session_id)
     assert first.session_id > 0
     again = await fetch()
     assert (again.error, again.partitions) == (ErrorCode.none, ())
-    session.answered(again.session_id)
+    session.response_received(again.session_id)
     del wanted[everywhere[0]]
     wanted[everywhere[1]] = messages.FetchPartition(
         partition=everywhere[1], offset=5, max_bytes=10_000
@@ -153,7 +153,7 @@ async def test_a_fetch_session_returns_changed_partitions_only(
     assert [(p.partition, p.error) for p in changed.partitions] == [
         (everywhere[1], ErrorCode.offset_out_of_range)
     ]
-    session.answered(changed.session_id)
+    session.response_received(changed.session_id)
     assert (await fetch(breaks=7)).error is ErrorCode.invalid_fetch_session_epoch
     session.forget()
     anew = await fetch()

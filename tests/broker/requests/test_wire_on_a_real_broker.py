@@ -1,4 +1,4 @@
-"""Every request that we speak, in each version that we speak, answered by a real Apache Kafka."""
+"""Every request that we speak, in each version that we speak, sent to a real Apache Kafka."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def used_versions(
     return used
 
 
-async def test_every_request_is_answered_in_each_version(
+async def test_every_request_gets_a_response_in_each_version(
     client: WireClient,
     kafka_topic: str,
     kafka_broker: RunningBroker,
@@ -156,14 +156,14 @@ async def test_every_request_is_answered_in_each_version(
     assert decode_assignment(synced.assignment) == ((tp,), b"")
 
     async def heartbeat(generation: int) -> ErrorCode:
-        answer = await client.ask(
+        response = await client.ask(
             messages.HeartbeatRequest(
                 group_id=group, generation=generation, member_id=me, group_instance_id=None
             ),
             messages.HeartbeatResponse,
             Channel.HEARTBEAT,
         )
-        return answer.error
+        return response.error
 
     assert await heartbeat(1) is ErrorCode.none
     assert await heartbeat(9) is ErrorCode.illegal_generation
@@ -223,13 +223,13 @@ async def test_every_request_is_answered_in_each_version(
     assert (by_time.offsets[0].offset, by_time.offsets[0].timestamp) == (1, 1001)
 
     async def end_of_epoch(epoch: int, leader_epoch: int) -> messages.EpochEnd:
-        answer = await client.ask(
+        response = await client.ask(
             messages.OffsetsForLeaderEpochRequest(
                 queries=(messages.EpochQuery(partition=tp, epoch=epoch, leader_epoch=leader_epoch),)
             ),
             messages.OffsetsForLeaderEpochResponse,
         )
-        return answer.ends[0]
+        return response.ends[0]
 
     end = await end_of_epoch(0, 0)
     assert (end.error, end.epoch, end.offset) == (ErrorCode.none, 0, 3)
@@ -264,14 +264,14 @@ async def test_every_request_is_answered_in_each_version(
             **told,
         )
 
-    async def answer(epoch: int, **told: Any) -> messages.ConsumerGroupHeartbeatResponse:
+    async def response_to(epoch: int, **told: Any) -> messages.ConsumerGroupHeartbeatResponse:
         return await client.ask(
             beat(epoch, **told), messages.ConsumerGroupHeartbeatResponse, Channel.HEARTBEAT
         )
 
-    member = await answer(0, topics=(kafka_topic,), rebalance_timeout=10.0, owned=())
+    member = await response_to(0, topics=(kafka_topic,), rebalance_timeout=10.0, owned=())
     while member.error is ErrorCode.coordinator_load_in_progress:
-        member = await answer(0, topics=(kafka_topic,), rebalance_timeout=10.0, owned=())
+        member = await response_to(0, topics=(kafka_topic,), rebalance_timeout=10.0, owned=())
     assert (member.error, member.member_id) == (ErrorCode.none, "me")
     assert member.heartbeat_interval > 0
     assert member.assignment is not None
@@ -279,10 +279,10 @@ async def test_every_request_is_answered_in_each_version(
     assert sorted(numbers) == [0, 1, 2, 3]
     if has_topic_id:
         assert topic_id == topics[kafka_topic].topic_id
-    quiet = await answer(member.member_epoch)
+    quiet = await response_to(member.member_epoch)
     assert (quiet.error, quiet.assignment) == (ErrorCode.none, None)
-    assert (await answer(member.member_epoch + 1)).error is ErrorCode.fenced_member_epoch
-    assert (await answer(messages.LEAVE_EPOCH)).error is ErrorCode.none
+    assert (await response_to(member.member_epoch + 1)).error is ErrorCode.fenced_member_epoch
+    assert (await response_to(messages.LEAVE_EPOCH)).error is ErrorCode.none
     assert set(used_versions) == set(codec.REQUESTS)
 
 
@@ -290,10 +290,10 @@ async def test_a_connection_is_shared_until_it_is_closed(client: WireClient) -> 
     config = ConsumerConfig(bootstrap_servers=f"{client.node.host}:{client.node.port}")
     threads, buffers = DecodeThreads(), ReceiveBuffers(0)
     connection = await Connection.open(client.node, config, threads, buffers, within=10)
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(connection.request(messages.MetadataRequest(topics=()), within=10) for _ in range(20))
     )
-    assert len(answers) == 20
+    assert len(responses) == 20
     await connection.close()
     assert not connection.connected
 

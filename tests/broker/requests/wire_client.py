@@ -14,18 +14,21 @@ _T = TypeVar("_T", bound=messages.KafkaMessage)
 
 
 class WireClient:
-    """Asks one broker and expects answers."""
+    """Asks one broker and expects responses."""
 
     def __init__(self, channels: Channels, node: Node) -> None:
         self.channels = channels
         self.node = node
 
     async def ask(
-        self, message: messages.Request, answer: type[_T], channel: Channel = Channel.METADATA
+        self,
+        message: messages.Request,
+        response_type: type[_T],
+        channel: Channel = Channel.METADATA,
     ) -> _T:
         replied = await self.channels.request(Send(1, message, self.node, channel, 20))
         assert isinstance(replied, Replied), replied
-        assert isinstance(replied.message, answer)
+        assert isinstance(replied.message, response_type)
         return replied.message
 
 

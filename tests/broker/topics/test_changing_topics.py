@@ -36,7 +36,7 @@ async def add_partitions(broker: RunningBroker, numbers: Numbers, count: int) ->
 async def create_again(broker: RunningBroker, numbers: Numbers) -> None:
     await asyncio.to_thread(broker.delete_topic, numbers.topic)
     await asyncio.to_thread(broker.create_topic, numbers.topic, numbers.partitions)
-    # For a moment the broker still answers for the former one.
+    # For a moment the broker still responds for the former one.
     async with asyncio.timeout(DEADLINE):
         while await numbers.written():  # noqa: ASYNC110 - of a broker
             await asyncio.sleep(0.05)

@@ -37,12 +37,12 @@ async def test_sparse_records_of_many_partitions_are_read_in_one_fetch_session(
     sessions: set[int] = set()
     last: list[Replied | Failed] = []
 
-    def note(send: Send, answer: Replied | Failed) -> None:
+    def note(send: Send, response: Replied | Failed) -> None:
         if isinstance(send.message, FetchRequest):
             epochs.append(send.message.session_epoch)
             sessions.add(send.message.session_id)
             if send.message.session_id and send.message.session_epoch == -1:
-                last.append(answer)
+                last.append(response)
 
     note_requests(monkeypatch, note)
     kafka_broker.create_topic("sessions", PARTITIONS)

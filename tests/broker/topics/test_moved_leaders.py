@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from broker.groups.recorded_requests import HeldResponses, change_answers, note_requests
+from broker.groups.recorded_requests import HeldResponses, change_responses, note_requests
 from broker.records.numbered_records import NumberedMember, Numbers, until
 from broker.topics.partition_replicas import move_leader
 
@@ -107,7 +107,7 @@ async def test_a_required_rebootstrap_while_a_leader_moves_repeats_and_loses_no_
             return msgspec.structs.replace(message, error=ErrorCode.rebootstrap_required)
         return message
 
-    change_answers(monkeypatch, require)
+    change_responses(monkeypatch, require)
     note_requests(monkeypatch, note)
     async with NumberedMember(numbers.consumer()) as member:
         async with numbers.trickling():

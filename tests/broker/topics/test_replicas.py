@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
-from broker.groups.recorded_requests import change_answers, note_requests
+from broker.groups.recorded_requests import change_responses, note_requests
 from broker.topics.partition_replicas import replicas
 
 from asyncrevoke import Consumer, LogTruncationError, TopicPartition
@@ -108,7 +108,7 @@ async def test_the_leader_is_fetched_from_until_metadata_lists_the_preferred_rep
             return msgspec.structs.replace(message, brokers=listed)
         return message
 
-    change_answers(monkeypatch, leave_out)
+    change_responses(monkeypatch, leave_out)
     note_requests(monkeypatch, note)
     await send(address, topic, map(str, range(50)))
     async with (

@@ -40,7 +40,7 @@ class Client:
             return await self.receive()
 
     async def is_silent(self, body: bytes) -> bool:
-        """Whether this gets no answer, and the connection stays open."""
+        """Whether this gets no response, and the connection stays open."""
         self.send(body)
         try:
             async with asyncio.timeout(SOON):

@@ -23,21 +23,21 @@ class Service:
     """Knows the customers that it is told of, and has its bad moments."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, list[int | type[Exception]]] = {}
+        self.responses: dict[str, list[int | type[Exception]]] = {}
         self.asked = Counter[str]()
         self.garbage: bytes | None = None
 
-    async def answer(self, request: httpx.Request) -> httpx.Response:
+    async def respond(self, request: httpx.Request) -> httpx.Response:
         customer = request.url.raw_path.decode().removeprefix("/customers/")
         self.asked[customer] += 1
-        answers = self.answers.get(customer, [200])
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if not isinstance(answer, int):
-            raise answer("away")
+        responses = self.responses.get(customer, [200])
+        response = responses.pop(0) if len(responses) > 1 else responses[0]
+        if not isinstance(response, int):
+            raise response("away")
         if self.garbage is not None:
-            return httpx.Response(answer, content=self.garbage)
+            return httpx.Response(response, content=self.garbage)
         known = {"name": customer.upper(), "country": "UK"}
-        return httpx.Response(answer, json=known if answer == 200 else None)
+        return httpx.Response(response, json=known if response == 200 else None)
 
 
 class Topic:
@@ -63,7 +63,7 @@ class Shop:
 
     @asynccontextmanager
     async def _resources(self) -> AsyncGenerator[Enrichment]:
-        transport = httpx.MockTransport(self.service.answer)
+        transport = httpx.MockTransport(self.service.respond)
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
             yield Enrichment(client, self.topic, "enriched")
 
@@ -93,7 +93,7 @@ async def test_an_order_is_enriched_with_its_customer_and_keeps_its_key(shop: Sh
 async def test_a_service_that_is_away_is_asked_again_while_other_customers_flow(
     shop: Shop, away: int | type[Exception]
 ) -> None:
-    shop.service.answers["ada"] = [away, away, 200]
+    shop.service.responses["ada"] = [away, away, 200]
     async with TestConsumer(shop.consumer(), partitions=1) as t:
         await order(t, 1, "ada")
         await order(t, 2, "ada")
@@ -110,7 +110,7 @@ async def test_a_service_that_is_away_is_asked_again_while_other_customers_flow(
 async def test_an_unknown_customer_s_order_goes_to_the_dead_letter_topic_at_once(
     shop: Shop,
 ) -> None:
-    shop.service.answers["nobody"] = [404]
+    shop.service.responses["nobody"] = [404]
     async with TestConsumer(shop.consumer(), partitions=1) as t:
         await order(t, 1, "nobody")
         (letter,) = t.dead_letters("dlq")
@@ -124,7 +124,7 @@ async def test_an_unknown_customer_s_order_goes_to_the_dead_letter_topic_at_once
 async def test_a_record_of_an_unavailable_service_is_dead_lettered_after_its_retries(
     shop: Shop,
 ) -> None:
-    shop.service.answers["ada"] = [500]
+    shop.service.responses["ada"] = [500]
     async with TestConsumer(shop.consumer(), partitions=1) as t:
         await order(t, 1, "ada")
         await t.advance(60)
@@ -148,7 +148,7 @@ async def test_a_customer_s_name_cannot_lead_to_another_address(shop: Shop) -> N
 
 
 async def test_a_revocation_cancels_requests_to_the_service(shop: Shop) -> None:
-    shop.service.answers["ada"] = [503]
+    shop.service.responses["ada"] = [503]
     async with TestConsumer(shop.consumer(), partitions=1) as t:
         await order(t, 1, "ada")
         await t.revoke(("orders", 0))

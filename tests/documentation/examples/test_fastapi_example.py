@@ -75,8 +75,8 @@ async def test_a_record_that_comes_twice_is_billed_once(tmp_path: Path) -> None:
 
 async def test_an_order_that_is_none_is_rejected_and_never_written(tmp_path: Path) -> None:
     async with running(tmp_path / "billed.db") as shop:
-        answer = await shop.client.post("/orders", json={"customer": "ada"})
-        assert answer.status_code == 422
+        response = await shop.client.post("/orders", json={"customer": "ada"})
+        assert response.status_code == 422
         assert shop.t.records("orders") == []
 
 

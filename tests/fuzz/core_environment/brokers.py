@@ -1,4 +1,4 @@
-"""Brokers that answer each request of the core as they should."""
+"""Brokers that respond to each request of the core as they should."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ class FuzzBrokers:
     def _error(self, *others: ErrorCode) -> ErrorCode:
         return self.draw.choice((*(ErrorCode.none,) * 8, *others))
 
-    def _answer(self, request: Request) -> Response:
+    def _response(self, request: Request) -> Response:
         """What a broker might say."""
-        return ANSWERS[type(request)](self, request)
+        return RESPONSES[type(request)](self, request)
 
-    def metadata_answer(self, request: MetadataRequest) -> MetadataResponse:
+    def metadata_response(self, request: MetadataRequest) -> MetadataResponse:
         names = sorted(TOPICS) if request.topics is None else request.topics
         leader = self.draw.choice((1, 1, 1, 2))
         return MetadataResponse(
@@ -111,7 +111,7 @@ class FuzzBrokers:
             ),
         )
 
-    def coordinator_answer(self, _request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    def coordinator_response(self, _request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         number = self.draw.choice((1, 1, 1, 2))
         return FindCoordinatorResponse(
             error=self._error(ErrorCode.coordinator_not_available),
@@ -120,7 +120,7 @@ class FuzzBrokers:
             port=9092,
         )
 
-    def join_answer(self, request: JoinGroupRequest) -> JoinGroupResponse:
+    def join_response(self, request: JoinGroupRequest) -> JoinGroupResponse:
         if not request.member_id and request.group_instance_id is None and self.draw.random() < 0.8:
             return JoinGroupResponse(error=ErrorCode.member_id_required, member_id="m-1")
         member_id = request.member_id or "m-1"
@@ -155,7 +155,7 @@ class FuzzBrokers:
             members=(us, other) if leads else (),
         )
 
-    def sync_answer(self, _request: SyncGroupRequest) -> SyncGroupResponse:
+    def sync_response(self, _request: SyncGroupRequest) -> SyncGroupResponse:
         mine = [tp for tp in PARTITIONS if self.draw.random() < 0.7]
         note = self.draw.choice(
             (b"", encode_assignment_user_data(AssignmentUserData(True, 7, True)))
@@ -169,7 +169,7 @@ class FuzzBrokers:
             assignment=encode_assignment(mine, note),
         )
 
-    def heartbeat_answer(self, _request: HeartbeatRequest) -> HeartbeatResponse:
+    def heartbeat_response(self, _request: HeartbeatRequest) -> HeartbeatResponse:
         return HeartbeatResponse(
             error=self._error(
                 ErrorCode.rebalance_in_progress,
@@ -179,10 +179,10 @@ class FuzzBrokers:
             )
         )
 
-    def leave_answer(self, _request: LeaveGroupRequest) -> LeaveGroupResponse:
+    def leave_response(self, _request: LeaveGroupRequest) -> LeaveGroupResponse:
         return LeaveGroupResponse(error=self._error(ErrorCode.unknown_member_id))
 
-    def epoch_answer(
+    def epoch_response(
         self, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
         if request.member_epoch < 0:
@@ -204,7 +204,7 @@ class FuzzBrokers:
             assignment=assignment,
         )
 
-    def commit_answer(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    def commit_response(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         error = self._error(ErrorCode.illegal_generation, ErrorCode.rebalance_in_progress)
         if error is ErrorCode.none:
             for entry in request.entries:
@@ -214,7 +214,7 @@ class FuzzBrokers:
             errors=tuple((entry.partition, error) for entry in request.entries)
         )
 
-    def offsets_answer(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def offsets_response(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         return OffsetFetchResponse(
             error=self._error(ErrorCode.not_coordinator, ErrorCode.unstable_offset_commit),
             offsets=tuple(
@@ -228,7 +228,7 @@ class FuzzBrokers:
             ),
         )
 
-    def listed_answer(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    def listed_response(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         return ListOffsetsResponse(
             offsets=tuple(
                 ListedOffset(
@@ -242,7 +242,9 @@ class FuzzBrokers:
             )
         )
 
-    def epochs_answer(self, request: OffsetsForLeaderEpochRequest) -> OffsetsForLeaderEpochResponse:
+    def epochs_response(
+        self, request: OffsetsForLeaderEpochRequest
+    ) -> OffsetsForLeaderEpochResponse:
         return OffsetsForLeaderEpochResponse(
             ends=tuple(
                 EpochEnd(
@@ -256,7 +258,7 @@ class FuzzBrokers:
             )
         )
 
-    def fetch_answer(self, request: FetchRequest) -> FetchResponse:
+    def fetch_response(self, request: FetchRequest) -> FetchResponse:
         found: list[FetchedPartition] = []
         for wanted in request.partitions:
             log = self.logs.get(wanted.partition)
@@ -277,17 +279,17 @@ class FuzzBrokers:
         return FetchResponse(error=ErrorCode.none, session_id=session, partitions=tuple(found))
 
 
-ANSWERS: dict[type, Callable[[FuzzBrokers, Any], Response]] = {
-    MetadataRequest: FuzzBrokers.metadata_answer,
-    FindCoordinatorRequest: FuzzBrokers.coordinator_answer,
-    JoinGroupRequest: FuzzBrokers.join_answer,
-    SyncGroupRequest: FuzzBrokers.sync_answer,
-    HeartbeatRequest: FuzzBrokers.heartbeat_answer,
-    LeaveGroupRequest: FuzzBrokers.leave_answer,
-    ConsumerGroupHeartbeatRequest: FuzzBrokers.epoch_answer,
-    OffsetCommitRequest: FuzzBrokers.commit_answer,
-    OffsetFetchRequest: FuzzBrokers.offsets_answer,
-    ListOffsetsRequest: FuzzBrokers.listed_answer,
-    OffsetsForLeaderEpochRequest: FuzzBrokers.epochs_answer,
-    FetchRequest: FuzzBrokers.fetch_answer,
+RESPONSES: dict[type, Callable[[FuzzBrokers, Any], Response]] = {
+    MetadataRequest: FuzzBrokers.metadata_response,
+    FindCoordinatorRequest: FuzzBrokers.coordinator_response,
+    JoinGroupRequest: FuzzBrokers.join_response,
+    SyncGroupRequest: FuzzBrokers.sync_response,
+    HeartbeatRequest: FuzzBrokers.heartbeat_response,
+    LeaveGroupRequest: FuzzBrokers.leave_response,
+    ConsumerGroupHeartbeatRequest: FuzzBrokers.epoch_response,
+    OffsetCommitRequest: FuzzBrokers.commit_response,
+    OffsetFetchRequest: FuzzBrokers.offsets_response,
+    ListOffsetsRequest: FuzzBrokers.listed_response,
+    OffsetsForLeaderEpochRequest: FuzzBrokers.epochs_response,
+    FetchRequest: FuzzBrokers.fetch_response,
 }

@@ -53,16 +53,16 @@ def optional_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
     )
 
 
-def damage(draw: Random, answer: Any) -> Any:
-    """The same answer with one field changed, anywhere in it."""
-    kind = cast("type[msgspec.Struct]", type(answer))
+def damage(draw: Random, response: Any) -> Any:
+    """The same response with one field changed, anywhere in it."""
+    kind = cast("type[msgspec.Struct]", type(response))
     field = draw.choice(msgspec.structs.fields(kind))
-    value: object = getattr(answer, field.name)
+    value: object = getattr(response, field.name)
     if field.name in optional_fields(kind) and draw.random() < 0.3:
-        return msgspec.structs.replace(answer, **{field.name: None})
+        return msgspec.structs.replace(response, **{field.name: None})
     if field.name == "records":
-        return msgspec.structs.replace(answer, records=_damaged_records(draw, value))
-    return msgspec.structs.replace(answer, **{field.name: _damaged(draw, value, field.name)})
+        return msgspec.structs.replace(response, records=_damaged_records(draw, value))
+    return msgspec.structs.replace(response, **{field.name: _damaged(draw, value, field.name)})
 
 
 def _damaged(draw: Random, value: Any, name: str) -> Any:

@@ -130,17 +130,17 @@ class CoreEnvironment(FuzzBrokers):
             self.core.subscribe(self.now, ("orders",) if kind >> 3 & 1 else ("orders", "bills"))
 
     def begin(self, *, quickly: bool) -> None:
-        """Start, and answer as brokers do until there are records, or not."""
+        """Start, and respond as brokers do until there are records, or not."""
         self.core.start(self.now)
         self.take()
         if quickly:
             for _ in range(14):
-                self.op_answer()
+                self.op_respond()
                 self.op_decode()
             self.op_poll()
 
     def end(self) -> None:
-        """Close, and let nobody answer any more: it has to come to an end all the same."""
+        """Close, and let nobody respond any more: it has to come to an end all the same."""
         self.tickets.add(self.core.close(self.now, graceful=False))
         self.take()
         for _ in range(400):
@@ -152,7 +152,7 @@ class CoreEnvironment(FuzzBrokers):
         else:
             raise CoreBroke(f"it is not closed after 400 timers: {sorted(self.timers)}")
         if left := self.tickets - self.completed:
-            raise CoreBroke(f"tickets {left} were never answered")
+            raise CoreBroke(f"tickets {left} were never completed")
 
     # --- effects ---------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class CoreEnvironment(FuzzBrokers):
                     self.background_heartbeat = None
                 case CompleteRequest(ticket):
                     if ticket in self.completed:
-                        raise CoreBroke(f"ticket {ticket} is answered twice")
+                        raise CoreBroke(f"ticket {ticket} is completed twice")
                     self.completed.add(ticket)
                 case Emit(fields=fields):
                     if len(repr(fields)) > 20_000:
@@ -233,18 +233,18 @@ class CoreEnvironment(FuzzBrokers):
         OPERATIONS[name](self)
         self.take()
 
-    def op_answer(self) -> None:
+    def op_respond(self) -> None:
         if self.open:
             send = self._some_request()
-            self._reply(send, self._answer(send.message))
+            self._reply(send, self._response(send.message))
 
     def op_damage(self) -> None:
         if self.open:
             send = self._some_request()
-            answer = self._answer(send.message)
+            response = self._response(send.message)
             for _ in range(self.draw.choice((1, 1, 1, 2, 4))):
-                answer = damage(self.draw, answer)
-            self._reply(send, answer)
+                response = damage(self.draw, response)
+            self._reply(send, response)
 
     def op_fail(self) -> None:
         if self.open:
@@ -254,30 +254,30 @@ class CoreEnvironment(FuzzBrokers):
             self.handle(Failed(send.request_id, self.draw.choice(kinds), "gone"))
 
     def op_wrong(self) -> None:
-        """An answer to another request than that which was sent."""
+        """A response to another request than that which was sent."""
         if self.open:
             send, other = self._some_request(), self._some_request()
-            self._reply(send, self._answer(other.message))
+            self._reply(send, self._response(other.message))
 
     def op_late(self) -> None:
-        """An answer to a request that was answered before."""
+        """A response to a request that already got one."""
         if self.past:
             send = self.draw.choice(self.past)
-            self.handle(Replied(send.request_id, damage(self.draw, self._answer(send.message))))
+            self.handle(Replied(send.request_id, damage(self.draw, self._response(send.message))))
 
     def op_unasked(self) -> None:
-        """Answers to requests that nobody has made."""
+        """Responses to requests that nobody has made."""
         self.handle(Replied(self.draw.choice(NUMBERS), HeartbeatResponse(error=ErrorCode.none)))
         self.handle(TimerFired(self.draw.choice(TEXTS)))
         self.handle(Failed(self.draw.choice(NUMBERS), FailureKind.TIMEOUT))
 
     def op_twice(self) -> None:
-        """The same answer twice."""
+        """The same response twice."""
         if self.open:
             send = self._some_request()
-            answer = self._answer(send.message)
-            self._reply(send, answer)
-            self.handle(Replied(send.request_id, answer))
+            response = self._response(send.message)
+            self._reply(send, response)
+            self.handle(Replied(send.request_id, response))
 
     def op_decode(self) -> None:
         if self.decodes:
@@ -314,12 +314,12 @@ class CoreEnvironment(FuzzBrokers):
         background_heartbeat = self.background_heartbeat
         if background_heartbeat is None:
             return
-        answer = self._answer(background_heartbeat.message)
+        response = self._response(background_heartbeat.message)
         if self.draw.random() < 0.5:
-            answer = damage(self.draw, answer)
-        background_heartbeat.next_message(answer)
+            response = damage(self.draw, response)
+        background_heartbeat.next_message(response)
         number = background_heartbeat.heartbeat_id - (self.draw.random() < 0.2)
-        self.handle(BackgroundHeartbeatReply(number, self.now - self.draw.random() * 50, answer))
+        self.handle(BackgroundHeartbeatReply(number, self.now - self.draw.random() * 50, response))
 
     def op_produce(self) -> None:
         self.logs[self.draw.choice(PARTITIONS)].append(
@@ -447,20 +447,20 @@ class CoreEnvironment(FuzzBrokers):
             self.closing = True
             self.tickets.add(self.core.close(self.now, graceful=self.draw.random() < 0.7))
 
-    # --- answers ---------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------
 
     def _some_request(self) -> Send:
         return self.draw.choice(list(self.open.values()))
 
-    def _reply(self, send: Send, answer: Response) -> None:
+    def _reply(self, send: Send, response: Response) -> None:
         self.open.pop(send.request_id, None)
         self.past.append(send)
-        self._note_positions(answer)
-        self.handle(Replied(send.request_id, answer))
+        self._note_positions(response)
+        self.handle(Replied(send.request_id, response))
 
-    def _note_positions(self, answer: Response) -> None:
-        """What an answer names as a position may be committed."""
-        match answer:
+    def _note_positions(self, response: Response) -> None:
+        """What a response names as a position may be committed."""
+        match response:
             case OffsetFetchResponse(offsets=found):
                 for each in found:
                     self._reaches(each.partition, each.offset)

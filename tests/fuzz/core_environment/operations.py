@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HOSTILE = (*("damage",) * 6, "fail", "wrong", "late", "unasked", "twice")
 USUAL = (
-    *("answer",) * 56,
+    *("respond",) * 56,
     *("poll",) * 16,
     *("complete",) * 10,
     *("timer",) * 12,

@@ -1,6 +1,6 @@
-"""The producer against brokers that answer with anything, or not at all.
+"""The producer against brokers that respond with anything, or not at all.
 
-An input is operations of three bytes: a code, and the seed of what is drawn for it. Some answers
+An input is operations of three bytes: a code, and the seed of what is drawn for it. Some responses
 say that all was written; others have any errors for any partitions, several for one, or fields
 that were changed.
 """
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 OPERATION = 3
 PARTITIONS = 3
 TOPICS = ("orders", "bills")
-# Requests that may be sent and answered without any time passing: each broker gets one at a time.
+# Requests that may be sent and get responses while no time passes, one at a time per broker.
 _MOST_AT_ONCE = 200
 _LONGEST = 40.0
 _ERRORS = tuple(ErrorCode)
@@ -109,9 +109,9 @@ class World:
                 self.now += self.draw.choice((0.01, 0.1, 1.0, 5.0, _LONGEST))
                 self.core.expire(self.now)
             case 4 | 5:
-                self.answer(honest=True)
+                self.respond(honest=True)
             case _:
-                self.answer(honest=False)
+                self.respond(honest=False)
         self.send()
 
     def append(self) -> None:
@@ -142,7 +142,7 @@ class World:
                 self.counts["given up"] += why is not None
 
     def send(self) -> None:
-        """What is due; each broker has one Produce to answer."""
+        """What is due; each broker has one Produce to respond to."""
         self.core.expire(self.now)
         for _ in range(_MOST_AT_ONCE):
             found = self.core.requests(self.now)
@@ -158,12 +158,12 @@ class World:
         if self.core.next_at(self.now) <= self.now and not self.waiting:
             raise ProducerBroke("it is due now, and has nothing to send")
 
-    def answer(self, *, honest: bool) -> None:
-        """Answer one request."""
+    def respond(self, *, honest: bool) -> None:
+        """Respond to one request."""
         if not self.waiting:
             return
         outgoing = self.waiting.pop(self.draw.randrange(len(self.waiting)))
-        self.counts["answers"] += 1
+        self.counts["responses"] += 1
         if not honest and self.draw.random() < 0.3:
             kind = self.draw.choice(tuple(FailureKind))
             self._take(outgoing, Failed(0, kind, self.draw.choice(("", "a\x1b\n" * 3000))), set())
@@ -192,12 +192,12 @@ class World:
 
     def _take(self, outgoing: Outgoing, reply: Replied | Failed, written: set[int]) -> None:
         before = set(self.results.acknowledged)
-        self.core.answered(self.now, outgoing, reply)
+        self.core.response_received(self.now, outgoing, reply)
         unproven = self.results.acknowledged - before - written
         if unproven:
-            raise ProducerBroke(f"{len(unproven)} results are acknowledged, and no answer said so")
+            raise ProducerBroke(f"{len(unproven)} results are acknowledged without a response")
 
-    # --- answers ---------------------------------------------------------------------------------
+    # --- responses -------------------------------------------------------------------------------
 
     def metadata(self) -> MetadataResponse:
         """Two brokers, and topics with or without leaders."""
@@ -222,18 +222,18 @@ class World:
 
     def producer_id(self, *, honest: bool) -> InitProducerIdResponse:
         """A producer id, or any."""
-        answer = producer_id_response(self.draw.randrange(2**31))
+        response = producer_id_response(self.draw.randrange(2**31))
         if honest:
-            return answer
+            return response
         return dataclasses.replace(
-            answer,
+            response,
             error_code=self.draw.choice((ErrorCode.none, self.draw.choice(_ERRORS))),
             producer_id=ProducerId(self.draw.choice((-(2**63), -1, 0, 2**63 - 1))),
             producer_epoch=i16(self.draw.choice((-1, 0, 2**15 - 1))),
         )
 
     def produced(self, request: ProduceRequest, *, honest: bool) -> ProduceResponse:
-        """All were written; or an answer with any errors for any partitions."""
+        """All were written; or a response with any errors for any partitions."""
         asked = [partition for partition, _ in produced_batches(request)]
         if honest:
             return produce_response(dict.fromkeys(asked, ErrorCode.none))
@@ -274,7 +274,7 @@ class World:
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """All results end, once, with no answer more; late answers change nothing."""
+        """All results end, once, with no response more; late responses change nothing."""
         for _ in range(3):
             self.now += _LONGEST
             self.core.expire(self.now)
@@ -295,7 +295,7 @@ def values_of(data: bytes) -> list[int]:
 
 
 class ProducingTarget:
-    """Queues results, and answers the producer's requests in any order and with anything."""
+    """Queues results, and responds to the producer's requests in any order and with anything."""
 
     name: ClassVar[str] = "producing"
 

@@ -1,7 +1,7 @@
 """Classic members in a group whose coordinator assigns, by the rules of Kafka's (4.x).
 
-A member's generation is its member epoch. The coordinator answers each JoinGroup at once, and no
-member leads. A JoinGroup has the member's subscription and owned partitions, and is one step
+A member's generation is its member epoch. The coordinator responds to each JoinGroup at once, and
+no member leads. A JoinGroup has the member's subscription and owned partitions, and is one step
 towards the target assignment, as a heartbeat of KIP-848 is; the SyncGroup that follows returns the
 assignment. A heartbeat requests a JoinGroup if there is a newer target, if a partition has to be
 revoked, or if all partitions that the member waits for are free. A member that does not rejoin
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class ClassicMembers:
-    """Answers classic members of ``group``. ``new_id(client, instance_id)`` makes a member id;
+    """Responds to classic members of ``group``. ``new_id(client, instance_id)`` makes a member id;
     ``names(partitions)`` are those of existing topics, by their names."""
 
     def __init__(

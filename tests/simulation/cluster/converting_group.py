@@ -1,7 +1,7 @@
 """A group that its members make classic, or one whose coordinator assigns, by Kafka's rules (4.x).
 
 The first member that joins by KIP-848 converts a classic group: each member owns what the leader
-assigned last, a pending JoinGroup is answered with a request to join again, and classic members are
+assigned last, a pending JoinGroup gets the response to join again, and classic members are
 served from then on by :class:`~classic_members.ClassicMembers`. When the last KIP-848 member has
 left, and classic ones remain, the group is classic again, and rebalances. It is also classic again
 when that member is a static one that returns by the classic protocol; then it rebalances only if
@@ -159,7 +159,7 @@ class ConvertingGroup:
     def consumer_heartbeat(
         self, client: int, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
-        """Answer a heartbeat of KIP-848, which may convert the group."""
+        """Respond to a heartbeat of KIP-848, which may convert the group."""
         if not self._by_epochs:
             if request.member_epoch != JOIN_EPOCH:
                 return ConsumerGroupHeartbeatResponse(error=ErrorCode.group_id_not_found)
@@ -170,7 +170,7 @@ class ConvertingGroup:
         return self._epochs.consumer_heartbeat(client, request)
 
     def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
-        """Answer a JoinGroup."""
+        """Respond to a JoinGroup."""
         if self._by_epochs and not self._epochs.members:
             self._by_epochs = False
             self._classic.adopt(0, ())
@@ -182,40 +182,40 @@ class ConvertingGroup:
     def _join_epochs(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
         epochs = self._epochs
         was_mixed = any(not member.is_classic for member in epochs.members.values())
-        answer = self._guests.join_group(client, request)
+        response = self._guests.join_group(client, request)
         members = list(epochs.members.values())
         if was_mixed and all(member.is_classic for member in members):
             # The last one by epochs was replaced by its own instance, which has joined last.
-            members.sort(key=lambda member: member.member_id == answer.member_id)
+            members.sort(key=lambda member: member.member_id == response.member_id)
             self._become_classic(members, rebalance=epochs.target_epoch < epochs.generation)
-        reply(answer)
+        reply(response)
 
     def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
-        """Answer a SyncGroup."""
+        """Respond to a SyncGroup."""
         if self._by_epochs:
-            answer = self._guests.sync_group(request)
-            self._told(request, answer)
-            reply(answer)
+            response = self._guests.sync_group(request)
+            self._told(request, response)
+            reply(response)
         else:
 
-            def received(answer: Response) -> None:
-                self._told(request, answer)
-                reply(answer)
+            def received(response: Response) -> None:
+                self._told(request, response)
+                reply(response)
 
             self._classic.sync_group(request, received)
 
-    def _told(self, request: SyncGroupRequest, answer: Response) -> None:
-        if isinstance(answer, SyncGroupResponse) and answer.error is ErrorCode.none:
+    def _told(self, request: SyncGroupRequest, response: Response) -> None:
+        if isinstance(response, SyncGroupResponse) and response.error is ErrorCode.none:
             mine = [tp for tp, owner in self._untold.items() if owner == request.member_id]
             for partition in mine:
                 del self._untold[partition]
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Answer a heartbeat of a classic member."""
+        """Respond to a heartbeat of a classic member."""
         return (self._guests if self._by_epochs else self._classic).heartbeat(request)
 
     def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Answer a LeaveGroup."""
+        """Respond to a LeaveGroup."""
         return (self._guests if self._by_epochs else self._classic).leave_group(request)
 
     def offset_commit(self, client: int, request: OffsetCommitRequest) -> OffsetCommitResponse:

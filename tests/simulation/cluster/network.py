@@ -1,9 +1,9 @@
 """Connections between members and brokers, with what can go wrong on them.
 
-A broker answers one request at a time per connection: what arrives behind a pending JoinGroup waits
+A broker handles one request at a time per connection: what arrives behind a pending JoinGroup waits
 for it. A connection that breaks fails everything outstanding on it; whether a request that was
 already sent is still processed is drawn, and it may then be processed after a later one that took a
-new connection. A request is answered exactly once, by a response or by a failure.
+new connection. A request ends exactly once, by a response or by a failure.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _LONGEST_GHOST = 0.4
 
 
 class RequestFate(enum.Enum):
-    """What happens to one request, if it is not answered as usual."""
+    """What happens to one request, if there is no response as usual."""
 
     LOST_BEFORE = "the connection breaks before the broker has read it"
-    LOST_AFTER = "it is processed, and the connection breaks before the answer is there"
+    LOST_AFTER = "it is processed, and the connection breaks before the response is there"
     LATE = "the connection breaks at once, and it is processed later"
 
 
@@ -77,7 +77,7 @@ class Endpoint(Protocol):
     beside: bool
 
     def receive(self, event: Event) -> None:
-        """The answer to a request."""
+        """The response to a request."""
         ...
 
 
@@ -93,8 +93,8 @@ class _Connection:
         "ghost_delay",
         "heard_at",
         "key",
-        "last_answer",
         "last_arrival",
+        "last_response",
         "link",
         "outstanding",
         "told_since",
@@ -113,7 +113,7 @@ class _Connection:
         self.ghost_delay = 0.0
         self.busy = False
         self.last_arrival = 0.0
-        self.last_answer = 0.0
+        self.last_response = 0.0
         self.outstanding: dict[int, _Pending] = {}
         self.waiting: deque[_Pending] = deque()
 
@@ -121,9 +121,9 @@ class _Connection:
 class _Pending:
     __slots__ = (
         "alone",
-        "answered",
         "arrived",
         "broker",
+        "completed",
         "connection",
         "endpoint",
         "fate",
@@ -148,7 +148,7 @@ class _Pending:
         self.sent_at = sent_at
         self.fate: RequestFate | None = None
         self.timeout: Alarm | None = None
-        self.answered = False
+        self.completed = False
         self.arrived = False
         self.ghost = False
         self.alone = len(connection.outstanding) == 0
@@ -165,7 +165,7 @@ class _Pending:
 
 
 class Network:
-    """Carries requests and answers. ``fate`` decides on each request; ``slow`` is the share of
+    """Carries requests and responses. ``fate`` decides on each request; ``slow`` is the share of
     packets that take up to 50 ms instead of 1 to 4."""
 
     def __init__(self, clock: Clock, rng: Random, service: BrokerService) -> None:
@@ -219,15 +219,15 @@ class Network:
             clock.after(latency / 2, lambda: self.disconnect(pending.connection))
 
     def _timed_out(self, pending: _Pending) -> None:
-        if not pending.answered:
+        if not pending.completed:
             self._fail(pending, FailureKind.TIMEOUT)
             self.disconnect(pending.connection)
 
     def _is_silent(self, pending: _Pending) -> None:
-        """Nothing may have been received since it was sent. Who was asked before it is answered
+        """Nothing may have been received since it was sent. Who was asked before its response
         before it."""
         connection = pending.connection
-        if pending.answered or not connection.alive:
+        if pending.completed or not connection.alive:
             return
         if next(iter(connection.outstanding.values())) is not pending:
             self._clock.after(0.1, lambda: self._is_silent(pending))
@@ -284,13 +284,13 @@ class Network:
         ]
 
     def in_flight(self, client: int, send: Send) -> bool:
-        """Whether a request of this kind waits for its answer on the same channel to its broker."""
+        """Whether a request of this kind waits for its response on this channel."""
         broker = self._service.resolve(send.node)
         if broker is None:
             return False
         connection = self._connections.get((client, broker, send.channel, False))
         return connection is not None and any(
-            type(pending.send.message) is type(send.message) and not pending.answered
+            type(pending.send.message) is type(send.message) and not pending.completed
             for pending in connection.outstanding.values()
         )
 
@@ -303,7 +303,7 @@ class Network:
         return seconds if self._clock.now < until else 0.0
 
     def _fail(self, pending: _Pending, kind: FailureKind) -> None:
-        pending.answered = True
+        pending.completed = True
         if pending.timeout is not None:
             pending.timeout.cancel()
         event = Failed(pending.send.request_id, kind, kind.value)
@@ -319,7 +319,7 @@ class Network:
         ghosts_live = self._rng.random() < 0.5
         connection.ghost_delay = self._rng.random() * _LONGEST_GHOST
         for pending in connection.outstanding.values():
-            if not pending.answered:
+            if not pending.completed:
                 self._fail(pending, FailureKind.DISCONNECTED)
             if not pending.arrived and pending.fate is not RequestFate.LOST_BEFORE:
                 pending.ghost = pending.ghost or ghosts_live
@@ -405,10 +405,10 @@ class Network:
             pending.broker,
             pending.endpoint.client,
             pending.send.message,
-            lambda response: self._answer(pending, response),
+            lambda response: self._respond(pending, response),
         )
 
-    def _answer(self, pending: _Pending, response: Response) -> None:
+    def _respond(self, pending: _Pending, response: Response) -> None:
         connection = pending.connection
         if not connection.alive:
             return
@@ -416,10 +416,10 @@ class Network:
             self._clock.after(0.0, lambda: self.disconnect(connection))
             return
         latency = self._latency(pending.endpoint.client)
-        at = max(self._clock.now + latency, connection.last_answer)
-        connection.last_answer = at
+        at = max(self._clock.now + latency, connection.last_response)
+        connection.last_response = at
         self._clock.at(at, lambda: self._deliver(pending, response))
-        # Not at once: the broker may be in the midst of answering several.
+        # Not at once: the broker may be in the midst of responding to several.
         self._clock.after(0.0, lambda: self._next(connection))
 
     def _next(self, connection: _Connection) -> None:
@@ -428,14 +428,14 @@ class Network:
             self._process(connection.waiting.popleft())
 
     def _deliver(self, pending: _Pending, response: Response) -> None:
-        if pending.answered or pending.connection.black_hole:
+        if pending.completed or pending.connection.black_hole:
             return
         client, broker = pending.endpoint.client, pending.broker
         blocked = self._cut_until(client, broker)
         if blocked > self._clock.now:
             self._clock.at(blocked, lambda: self._deliver(pending, response))
             return
-        pending.answered = True
+        pending.completed = True
         if pending.timeout is not None:
             pending.timeout.cancel()
         connection = pending.connection

@@ -48,7 +48,7 @@ class ScriptedCluster:
 
 
 class ScriptedClient:
-    """``ask`` waits for the answer in virtual time, ``send`` does not."""
+    """``ask`` waits for the response in virtual time, ``send`` does not."""
 
     beside = False
 
@@ -77,9 +77,9 @@ class ScriptedClient:
         self.cluster.network.send(self, Send(self._requests, message, node, channel, timeout))
         return self._requests
 
-    def answer(self, request: int) -> Event | None:
+    def response(self, request: int) -> Event | None:
         events = self.events.get(request, [])
-        assert len(events) <= 1, "a request is answered once"
+        assert len(events) <= 1, "a request has one response"
         return events[0] if events else None
 
     def ask(
@@ -93,7 +93,7 @@ class ScriptedClient:
         self.cluster.clock.run_until(
             self.cluster.clock.now + within, lambda: request in self.events
         )
-        event = self.answer(request)
+        event = self.response(request)
         assert isinstance(event, Replied), event
         assert isinstance(event.message, kind), event
         return event.message
@@ -112,12 +112,12 @@ class ScriptedClient:
         return JoinGroupRequest(**(fields | changes))  # type: ignore[arg-type]
 
     def get_id(self, **changes: object) -> None:
-        answer = self.ask(self.join_request(**changes), JoinGroupResponse)
-        assert answer.error is ErrorCode.member_id_required
-        self.member_id = answer.member_id
+        response = self.ask(self.join_request(**changes), JoinGroupResponse)
+        assert response.error is ErrorCode.member_id_required
+        self.member_id = response.member_id
 
-    def joined(self, answer: JoinGroupResponse) -> None:
-        self.generation = answer.generation
+    def joined(self, response: JoinGroupResponse) -> None:
+        self.generation = response.generation
 
     def sync_request(self, assignments: dict[str, bytes] | None = None) -> SyncGroupRequest:
         return SyncGroupRequest(
@@ -156,9 +156,9 @@ class ScriptedClient:
     def commit(
         self, offset: int, generation: int | None = None, member_id: str | None = None
     ) -> object:
-        answer = self.ask(
+        response = self.ask(
             self.commit_request(offset, generation, member_id),
             OffsetCommitResponse,
             Channel.COMMIT,
         )
-        return answer.errors[0][1]
+        return response.errors[0][1]

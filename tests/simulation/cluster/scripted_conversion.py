@@ -96,7 +96,7 @@ class ScriptedClassicMember:
         self.protocol = "cooperative-sticky"
         self.leads = False
         self.members: list[str] = []
-        self.answers: list[Response] = []
+        self.responses: list[Response] = []
 
     def join(self, owned: Iterable[TopicPartition] = ()) -> ErrorCode | None:
         """Send a JoinGroup; None while it is parked."""
@@ -109,24 +109,24 @@ class ScriptedClassicMember:
             group_instance_id=self.instance_id,
             protocols=((self.protocol, encode_subscription(subscription)),),
         )
-        self.answers.clear()
-        self.group.coordinator.join_group(self.client, request, self.answers.append)
+        self.responses.clear()
+        self.group.coordinator.join_group(self.client, request, self.responses.append)
         return self.joined()
 
     def joined(self) -> ErrorCode | None:
-        """What the last JoinGroup was answered."""
-        if not self.answers:
+        """The error of the response to the last JoinGroup."""
+        if not self.responses:
             return None
-        answer = self.answers[-1]
-        assert isinstance(answer, JoinGroupResponse)
-        if answer.error is E.member_id_required:
-            self.member_id = answer.member_id
+        response = self.responses[-1]
+        assert isinstance(response, JoinGroupResponse)
+        if response.error is E.member_id_required:
+            self.member_id = response.member_id
             return self.join()
-        if answer.error is E.none:
-            self.member_id, self.generation = answer.member_id, answer.generation
-            self.leads = answer.leader == answer.member_id
-            self.members = [member.member_id for member in answer.members]
-        return answer.error
+        if response.error is E.none:
+            self.member_id, self.generation = response.member_id, response.generation
+            self.leads = response.leader == response.member_id
+            self.members = [member.member_id for member in response.members]
+        return response.error
 
     def sync(self, assignments: dict[str, Partitions] | None = None) -> Partitions | ErrorCode:
         """Send a SyncGroup; what is assigned, or why nothing is."""
@@ -139,14 +139,14 @@ class ScriptedClassicMember:
             protocol_name=self.protocol,
             assignments=tuple((id_, encode_assignment(sorted(tps))) for id_, tps in given.items()),
         )
-        answers: list[Response] = []
-        self.group.coordinator.sync_group(request, answers.append)
+        responses: list[Response] = []
+        self.group.coordinator.sync_group(request, responses.append)
         self.group.wait()
-        assert len(answers) == 1
-        assert isinstance(answers[0], SyncGroupResponse)
-        if answers[0].error is not E.none:
-            return answers[0].error
-        return frozenset(decode_assignment(answers[0].assignment)[0])
+        assert len(responses) == 1
+        assert isinstance(responses[0], SyncGroupResponse)
+        if responses[0].error is not E.none:
+            return responses[0].error
+        return frozenset(decode_assignment(responses[0].assignment)[0])
 
     def beat(self) -> ErrorCode:
         request = HeartbeatRequest(
@@ -179,12 +179,12 @@ class ScriptedKip848Member:
         self.assigned: Partitions = frozenset()
 
     def beat(self, owned: Partitions | None = None) -> ErrorCode:
-        answer = self._ask(self.epoch, owned)
-        if answer.error is E.none:
-            self.epoch = answer.member_epoch
-            if answer.assignment is not None:
-                self.assigned = by_key(answer.assignment)
-        return answer.error
+        response = self._ask(self.epoch, owned)
+        if response.error is E.none:
+            self.epoch = response.member_epoch
+            if response.assignment is not None:
+                self.assigned = by_key(response.assignment)
+        return response.error
 
     def leave(self) -> ErrorCode:
         return self._ask(-1, None).error

@@ -1,4 +1,4 @@
-"""The simulated coordinator answers as Kafka's does."""
+"""The simulated coordinator responds as Kafka's does."""
 
 import pytest
 from simulation.cluster.network import RequestFate
@@ -29,16 +29,16 @@ def two_stable_members() -> tuple[ScriptedCluster, ScriptedClient, ScriptedClien
     joining = second.send(second.join_request(), Channel.JOIN)
     cluster.wait(0.1)
     first.joined(first.ask(first.join_request(), JoinGroupResponse, Channel.JOIN))
-    answer = second.answer(joining)
-    assert isinstance(answer, Replied)
-    assert isinstance(answer.message, JoinGroupResponse)
-    second.joined(answer.message)
+    response = second.response(joining)
+    assert isinstance(response, Replied)
+    assert isinstance(response.message, JoinGroupResponse)
+    second.joined(response.message)
     syncing = second.send(second.sync_request(), Channel.JOIN)
     first.ask(
         first.sync_request({first.member_id: b"1", second.member_id: b"2"}), SyncGroupResponse
     )
     cluster.wait(0.1)
-    synced = second.answer(syncing)
+    synced = second.response(syncing)
     assert isinstance(synced, Replied)
     assert synced.message == SyncGroupResponse(error=ErrorCode.none, assignment=b"2")
     assert cluster.group.state is GroupState.STABLE
@@ -84,7 +84,7 @@ COMMITS = [
 
 
 @pytest.mark.parametrize(("state", "valid", "stale", "unknown", "simple"), COMMITS)
-def test_a_commit_is_answered_by_the_state_of_the_group(
+def test_the_response_to_a_commit_depends_on_the_state_of_the_group(
     state: GroupState, valid: E, stale: E, unknown: E, simple: E
 ) -> None:
     for generation, member_id, expected in [
@@ -107,7 +107,9 @@ def test_a_commit_is_answered_by_the_state_of_the_group(
         (GroupState.STABLE, E.none),
     ],
 )
-def test_a_heartbeat_is_answered_by_the_state_of_the_group(state: GroupState, expected: E) -> None:
+def test_the_response_to_a_heartbeat_depends_on_the_state_of_the_group(
+    state: GroupState, expected: E
+) -> None:
     _, client = group_in(state)
     assert client.ask(client.heartbeat(), HeartbeatResponse).error is expected
 
@@ -115,9 +117,9 @@ def test_a_heartbeat_is_answered_by_the_state_of_the_group(state: GroupState, ex
 def test_a_member_without_an_id_is_given_one_and_has_to_join_again() -> None:
     cluster = ScriptedCluster()
     client = cluster.client()
-    answer = client.ask(client.join_request(), JoinGroupResponse)
-    assert answer.error is E.member_id_required
-    assert answer.member_id
+    response = client.ask(client.join_request(), JoinGroupResponse)
+    assert response.error is E.member_id_required
+    assert response.member_id
     assert not cluster.group.members
 
 
@@ -130,8 +132,8 @@ def test_a_join_of_an_unknown_id_is_rejected() -> None:
 def test_a_member_without_a_common_protocol_is_rejected() -> None:
     cluster, first = group_in(GroupState.STABLE)
     second = cluster.client()
-    answer = second.ask(second.join_request(protocols=(("other", b""),)), JoinGroupResponse)
-    assert answer.error is E.inconsistent_group_protocol
+    response = second.ask(second.join_request(protocols=(("other", b""),)), JoinGroupResponse)
+    assert response.error is E.inconsistent_group_protocol
     assert first.ask(first.heartbeat(), HeartbeatResponse).error is E.none
 
 
@@ -146,10 +148,10 @@ def test_the_protocol_that_most_members_prefer_among_the_common_ones_is_chosen()
         joins.append((client, client.send(request, Channel.JOIN)))
     cluster.wait(5)
     for client, joining in joins:
-        answer = client.answer(joining)
-        assert isinstance(answer, Replied)
-        assert isinstance(answer.message, JoinGroupResponse)
-        assert answer.message.protocol_name == "b"
+        response = client.response(joining)
+        assert isinstance(response, Replied)
+        assert isinstance(response.message, JoinGroupResponse)
+        assert response.message.protocol_name == "b"
 
 
 def test_only_the_leader_gets_the_members() -> None:
@@ -160,25 +162,25 @@ def test_only_the_leader_gets_the_members() -> None:
         client.get_id()
         requests.append((client, client.send(client.join_request(), Channel.JOIN)))
     cluster.wait(5)
-    answers: list[JoinGroupResponse] = []
+    responses: list[JoinGroupResponse] = []
     for client, request in requests:
-        event = client.answer(request)
+        event = client.response(request)
         assert isinstance(event, Replied)
         assert isinstance(event.message, JoinGroupResponse)
-        answers.append(event.message)
-    assert [answer.leader for answer in answers] == [first.member_id] * 2
-    assert [member.member_id for member in answers[0].members] == [
+        responses.append(event.message)
+    assert [response.leader for response in responses] == [first.member_id] * 2
+    assert [member.member_id for member in responses[0].members] == [
         first.member_id,
         second.member_id,
     ]
-    assert answers[1].members == ()
+    assert responses[1].members == ()
 
 
 def test_a_follower_that_joins_a_stable_group_unchanged_gets_the_running_generation() -> None:
     cluster, _, second = two_stable_members()
     generation = cluster.group.generation
-    answer = second.ask(second.join_request(), JoinGroupResponse, Channel.JOIN)
-    assert (answer.error, answer.generation) == (E.none, generation)
+    response = second.ask(second.join_request(), JoinGroupResponse, Channel.JOIN)
+    assert (response.error, response.generation) == (E.none, generation)
     assert cluster.group.state is GroupState.STABLE
 
 
@@ -191,8 +193,8 @@ def test_a_leader_that_joins_a_stable_group_unchanged_starts_a_rebalance() -> No
 
 def test_a_member_that_joins_unchanged_while_the_rebalance_completes_gets_that_generation() -> None:
     cluster, client = group_in(GroupState.COMPLETING)
-    answer = client.ask(client.join_request(), JoinGroupResponse, Channel.JOIN)
-    assert answer.generation == client.generation == cluster.group.generation
+    response = client.ask(client.join_request(), JoinGroupResponse, Channel.JOIN)
+    assert response.generation == client.generation == cluster.group.generation
     assert cluster.group.state is GroupState.COMPLETING
 
 
@@ -222,8 +224,8 @@ def test_a_static_member_that_does_not_rejoin_stays() -> None:
     cluster = ScriptedCluster()
     static = cluster.client()
     request = static.join_request(group_instance_id="one", session_timeout=60.0)
-    answer = static.ask(request, JoinGroupResponse, Channel.JOIN)
-    static.member_id, static.generation = answer.member_id, answer.generation
+    response = static.ask(request, JoinGroupResponse, Channel.JOIN)
+    static.member_id, static.generation = response.member_id, response.generation
     other = cluster.client()
     other.get_id()
     other.send(other.join_request(), Channel.JOIN)
@@ -237,8 +239,8 @@ def test_an_old_incarnation_of_a_static_member_is_fenced() -> None:
     old, new = cluster.client(), cluster.client()
     for client in (old, new):
         request = client.join_request(group_instance_id="one")
-        answer = client.ask(request, JoinGroupResponse, Channel.JOIN)
-        client.member_id, client.generation = answer.member_id, answer.generation
+        response = client.ask(request, JoinGroupResponse, Channel.JOIN)
+        client.member_id, client.generation = response.member_id, response.generation
     request = old.join_request(group_instance_id="one")
     assert old.ask(request, JoinGroupResponse).error is E.fenced_instance_id
 
@@ -275,7 +277,7 @@ def test_who_sends_no_sync_in_time_is_removed() -> None:
     joining = second.send(second.join_request(protocols=(("range", b"new"),)), Channel.JOIN)
     cluster.wait(0.1)
     first.joined(first.ask(first.join_request(), JoinGroupResponse, Channel.JOIN))
-    assert second.answer(joining)
+    assert second.response(joining)
     first.ask(first.sync_request({first.member_id: b"1"}), SyncGroupResponse)
     second.generation = first.generation
     for _ in range(11):
@@ -297,13 +299,13 @@ def test_a_sync_that_waits_for_the_leader_gets_rebalance_in_progress() -> None:
     cluster.wait(0.1)
     second.joined(second.ask(second.join_request(), JoinGroupResponse, Channel.JOIN))
     cluster.wait(0.1)
-    assert first.answer(joining)
+    assert first.response(joining)
     syncing = second.send(second.sync_request(), Channel.JOIN)
     cluster.wait(0.1)
-    assert second.answer(syncing) is None
+    assert second.response(syncing) is None
     first.send(first.join_request(protocols=(("range", b"new"),)), Channel.JOIN)
     cluster.wait(0.1)
-    assert second.answer(syncing) == Replied(
+    assert second.response(syncing) == Replied(
         syncing, SyncGroupResponse(error=E.rebalance_in_progress)
     )
 
@@ -314,11 +316,11 @@ def test_a_pending_member_holds_up_the_join_phase_until_it_leaves() -> None:
     pending.get_id()
     rejoin = first.send(first.join_request(), Channel.JOIN)
     cluster.wait(1.0)
-    assert first.answer(rejoin) is None
+    assert first.response(rejoin) is None
     leave = LeaveGroupRequest(group_id="group", member_id=pending.member_id, group_instance_id=None)
     assert pending.ask(leave, LeaveGroupResponse).error is E.none
     cluster.wait(0.1)
-    assert first.answer(rejoin)
+    assert first.response(rejoin)
 
 
 def test_a_pending_member_that_leaves_a_stable_group_starts_a_rebalance() -> None:
@@ -345,14 +347,14 @@ def test_commits_behind_a_pending_join_wait_and_are_then_stale() -> None:
     first.send(first.join_request(), Channel.JOIN)
     behind = first.send(first.commit_request(3), Channel.JOIN)
     cluster.wait(1.0)
-    assert first.answer(behind) is None
+    assert first.response(behind) is None
     assert first.commit(2) is E.none
     leave = LeaveGroupRequest(group_id="group", member_id=second.member_id, group_instance_id=None)
     second.ask(leave, LeaveGroupResponse)
     cluster.wait(0.1)
-    answer = first.answer(behind)
-    assert isinstance(answer, Replied)
-    assert answer.message == OffsetCommitResponse(errors=((ORDERS, E.illegal_generation),))
+    response = first.response(behind)
+    assert isinstance(response, Replied)
+    assert response.message == OffsetCommitResponse(errors=((ORDERS, E.illegal_generation),))
 
 
 def test_only_the_partition_with_too_much_metadata_fails() -> None:
@@ -360,7 +362,7 @@ def test_only_the_partition_with_too_much_metadata_fails() -> None:
     request = client.commit_request(3)
     entry = request.entries[0]
     long = type(entry)(partition=ORDERS._replace(partition=1), offset=1, metadata="x" * 4097)
-    answer = client.ask(
+    response = client.ask(
         type(request)(
             group_id="group",
             generation=client.generation,
@@ -370,7 +372,7 @@ def test_only_the_partition_with_too_much_metadata_fails() -> None:
         ),
         OffsetCommitResponse,
     )
-    assert answer.errors == (
+    assert response.errors == (
         (ORDERS, E.none),
         (long.partition, E.offset_metadata_too_large),
     )
@@ -381,10 +383,10 @@ def test_committed_offsets_are_read_and_missing_ones_are_minus_one() -> None:
     _, client = group_in(GroupState.STABLE)
     client.commit(7)
     other = ORDERS._replace(partition=1)
-    answer = client.ask(
+    response = client.ask(
         OffsetFetchRequest(group_id="group", partitions=(ORDERS, other)), OffsetFetchResponse
     )
-    assert [fetched.offset for fetched in answer.offsets] == [7, -1]
+    assert [fetched.offset for fetched in response.offsets] == [7, -1]
 
 
 def test_a_moved_coordinator_knows_the_members_and_the_offsets() -> None:
@@ -396,11 +398,12 @@ def test_a_moved_coordinator_knows_the_members_and_the_offsets() -> None:
     cluster.brokers.move_coordinator(load_time=1.0)
     stale = client.send(client.commit_request(8), broker=old)
     cluster.wait(0.1)
-    answer = client.answer(stale)
-    assert isinstance(answer, Replied)
-    assert answer.message == OffsetCommitResponse(errors=((ORDERS, E.not_coordinator),))
+    response = client.response(stale)
+    assert isinstance(response, Replied)
+    assert response.message == OffsetCommitResponse(errors=((ORDERS, E.not_coordinator),))
     assert client.commit(8) is E.coordinator_load_in_progress
-    assert client.ask(client.heartbeat(), HeartbeatResponse).error is E.none  # answered blindly
+    # It responds to a heartbeat without a check.
+    assert client.ask(client.heartbeat(), HeartbeatResponse).error is E.none
     cluster.wait(1.0)
     assert client.commit(8) is E.none
     found = client.ask(FindCoordinatorRequest(group_id="group"), FindCoordinatorResponse)
@@ -422,10 +425,10 @@ def test_a_waiting_join_gets_not_coordinator_when_the_coordinator_moves() -> Non
     cluster.wait(0.1)
     cluster.brokers.move_coordinator(load_time=0.5)
     cluster.wait(0.1)
-    answer = first.answer(parked)
-    assert isinstance(answer, Replied)
-    assert isinstance(answer.message, JoinGroupResponse)
-    assert answer.message.error is E.not_coordinator
+    response = first.response(parked)
+    assert isinstance(response, Replied)
+    assert isinstance(response.message, JoinGroupResponse)
+    assert response.message.error is E.not_coordinator
 
 
 @pytest.mark.parametrize(
@@ -443,9 +446,9 @@ def test_a_lost_request_fails_once_and_may_have_been_processed(
     cluster.network.fate = lambda _client, _message: fate
     request = client.send(client.commit_request(9), Channel.COMMIT)
     cluster.wait(2.0)
-    answer = client.answer(request)
-    assert isinstance(answer, Failed)
-    assert answer.kind is FailureKind.DISCONNECTED
+    response = client.response(request)
+    assert isinstance(response, Failed)
+    assert response.kind is FailureKind.DISCONNECTED
     assert (ORDERS in cluster.group.offsets) in processed
 
 
@@ -466,8 +469,8 @@ def test_a_request_without_a_response_fails_in_time_and_drops_its_connection() -
     first = client.send(client.commit_request(1), Channel.COMMIT, timeout=3.0)
     second = client.send(client.commit_request(2), Channel.COMMIT, timeout=30.0)
     cluster.wait(4.0)
-    answers = [client.answer(first), client.answer(second)]
-    assert [answer.kind for answer in answers if isinstance(answer, Failed)] == [
+    responses = [client.response(first), client.response(second)]
+    assert [response.kind for response in responses if isinstance(response, Failed)] == [
         FailureKind.TIMEOUT,
         FailureKind.DISCONNECTED,
     ]
@@ -479,6 +482,6 @@ def test_a_killed_broker_is_unreachable() -> None:
     cluster.brokers.stop(0)
     request = client.send(client.heartbeat())
     cluster.wait(1.0)
-    answer = client.answer(request)
-    assert isinstance(answer, Failed)
-    assert answer.kind is FailureKind.UNREACHABLE
+    response = client.response(request)
+    assert isinstance(response, Failed)
+    assert response.kind is FailureKind.UNREACHABLE

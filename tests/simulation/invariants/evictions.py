@@ -24,9 +24,9 @@ from asyncrevoke.testing.fake_kafka.group_state import NO_SYNC, GroupState
 LATE_JOIN: Final = "a JoinGroup was processed after a later one"
 _LATE_SYNC = "a SyncGroup was processed after a later one"
 _LATE_HEARTBEAT = "a heartbeat was processed after a later one"
-_LOST_ANSWER = "the answer to a heartbeat was lost that asked for more partitions"
+_LOST_RESPONSE = "the response to a heartbeat was lost that asked for more partitions"
 _FORGOTTEN = "the coordinator has forgotten the generation"
-_OUT_OF_TOUCH = "joined again after more than a session without an answer"
+_OUT_OF_TOUCH = "joined again after more than a session without a response"
 
 
 class Evictions:
@@ -91,11 +91,11 @@ class Evictions:
 
     def fenced(self, client: int, request: ConsumerGroupHeartbeatRequest) -> None:
         """A member receives that its epoch is not the current one."""
-        if self._lacks_an_answer(request):
-            self.evict(client, _LOST_ANSWER)
+        if self._lacks_a_response(request):
+            self.evict(client, _LOST_RESPONSE)
 
-    def _lacks_an_answer(self, request: ConsumerGroupHeartbeatRequest) -> bool:
-        """Whether the answer was lost that moved its epoch on and asked for more partitions. The
+    def _lacks_a_response(self, request: ConsumerGroupHeartbeatRequest) -> bool:
+        """Whether the response was lost that moved its epoch on and asked for more partitions. The
         coordinator lets who repeats the epoch before own nothing but what is left to it."""
         member = self._state.brokers.group.members.get(request.member_id)
         return (
@@ -126,7 +126,7 @@ class Evictions:
             if message.member_id in state.brokers.group.members:
                 state.permit_duplicates(client, LATE_JOIN)
         elif isinstance(message, SyncGroupRequest):
-            # It has taken the answer of the one that its member waits for.
+            # It has taken the response to the one that its member waits for.
             if state.brokers.group.state is GroupState.COMPLETING:
                 self.evict(client, _LATE_SYNC)
         elif isinstance(message, ConsumerGroupHeartbeatRequest) and (
@@ -139,7 +139,7 @@ class Evictions:
 
     def generation_forgotten(self, clients: tuple[int, ...]) -> None:
         """A coordinator was loaded that does not know these members' generation. They notice if it
-        is another one; of the same they may have an answer under way that holds no more."""
+        is another one; of the same they may have a response under way that holds no more."""
         state = self._state
         for client in clients:
             view = state.views.get(client)
@@ -151,16 +151,16 @@ class Evictions:
 
     def loaded(self) -> None:
         """A coordinator was loaded. If it is again the one that had a generation which another has
-        forgotten, its answers from then may be under way, and hold no more."""
+        forgotten, its responses from then may be under way, and hold no more."""
         broker = self._state.brokers.coordinator
         self._loaded_before, self._loaded_on = self._loaded_on, broker
         for client, (had_it, since) in list(self._forgotten.items()):
             if had_it == broker:
                 del self._forgotten[client]
-                if self._awaits_answer_from_before(client, since):
+                if self._awaits_response_from_before(client, since):
                     self._evict_unaware(client)
 
-    def _awaits_answer_from_before(self, client: int, at: float) -> bool:
+    def _awaits_response_from_before(self, client: int, at: float) -> bool:
         view = self._state.views.get(client)
         if view is None:
             return False

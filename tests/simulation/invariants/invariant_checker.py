@@ -16,7 +16,7 @@ from simulation.invariants.ownership.ownership_oracle import OwnershipOracle
 from simulation.invariants.ownership.request_oracle import RequestOracle
 from simulation.invariants.records.commit_oracle import CommitOracle
 from simulation.invariants.records.delivery_oracles import DeliveryOracles
-from simulation.invariants.responses import Answers
+from simulation.invariants.responses import Responses
 from simulation.members.application_events import ApplicationEvents
 from simulation.members.member import CoreObserver, SimulatedMember
 
@@ -60,7 +60,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         self._notices = NoticeOracle(
             state, self._evictions, self._follow_ups, self.deliveries, self._acknowledgements
         )
-        self._answers = Answers(state, self._evictions, self._follow_ups, self.deliveries)
+        self._responses = Responses(state, self._evictions, self._follow_ups, self.deliveries)
         self._calls = CallOracle(state)
         self._requests = RequestOracle(state, self._follow_ups, self._calls)
         self._busy_loops = BusyLoopOracle(state)
@@ -85,11 +85,11 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         if isinstance(event, (Replied, Failed)):
             if not isinstance(event, Replied) or type(event.message).__name__ != "FetchResponse":
                 self.state.note(member.client, event)
-            self._answers.answered(self._view(member), event)
+            self._responses.received(self._view(member), event)
         elif isinstance(event, BackgroundHeartbeatReply):
             self.state.note(member.client, event)
             self.state.counts["heartbeats of threads"] += 1
-            self._answers.thread_received(self._view(member), event)
+            self._responses.thread_received(self._view(member), event)
         elif isinstance(event, TimerFired):
             self._busy_loops.fired(member, event.key)
 
@@ -108,8 +108,8 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
                 self.state.note(member.client, effect)
                 self._notices.notified(view, effect)
             case CompleteRequest():
-                self._calls.answered(member.client, effect.call_id)
-                self._acknowledgements.answered(view, effect)
+                self._calls.completed(member.client, effect.call_id)
+                self._acknowledgements.completed(view, effect)
             case Emit():
                 self.state.note(member.client, effect)
                 self._emitted(view, effect)
@@ -137,7 +137,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         """Whether the thread of a member that is about to be frozen has to keep its membership:
         it takes part in no rebalance, and nothing else goes wrong."""
         state, view = self.state, self._view(member)
-        # A lost answer may have moved its epoch on; and a group goes on without a static member.
+        # A lost response may have moved its epoch on; and a group goes on without a static member.
         certain = member.config.group_protocol == "classic" or not state.lossy
         stable = view.join is None and view.sync is None and bool(view.held) and not view.closing
         return (
@@ -163,7 +163,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         if unconfirmed > min(member.config.session_timeout, view.session) + 1e-6:
             raise Violation(
                 "unconfirmed",
-                f"client {member.client} begins with a record, and no request of it was answered "
+                f"client {member.client} begins with a record, and no request of it was accepted "
                 f"as a member's for {unconfirmed:.3f} s",
             )
 
@@ -185,7 +185,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     def delayed(
         self, member: SimulatedMember, wanted: frozenset[TopicPartition], ours: bool
     ) -> None:
-        """``delay_revoke`` has answered."""
+        """``delay_revoke`` has returned."""
         self.state.note(member.client, ("delay_revoke", sorted(wanted), ours))
         self.deliveries.delayed(self._view(member), wanted, ours)
 
@@ -220,11 +220,11 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         self,
         member: SimulatedMember,
         seconds: float,
-        answer: Mapping[TopicPartition, OffsetAndMetadata | None],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
     ) -> None:
-        """It has asked for committed offsets so many seconds ago, and gets this answer."""
-        self.state.counts["committed offsets asked for"] += len(answer)
-        self._acknowledgements.committed_offsets_received(self._view(member), seconds, answer)
+        """It requested committed offsets so many seconds ago and received these."""
+        self.state.counts["committed offsets asked for"] += len(offsets)
+        self._acknowledgements.committed_offsets_received(self._view(member), seconds, offsets)
 
     def paused(self, member: SimulatedMember, partition: TopicPartition, on: bool) -> None:
         """It has paused a partition, or resumed it."""
@@ -250,7 +250,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         if isinstance(error, FencedInstanceError) and member.client in self._evictions.late_joins:
             self.state.counts["static members fenced by their own late JoinGroup"] += 1
             return
-        # So does a coordinator that was loaded again while its answer was on the way to it.
+        # So does a coordinator that was loaded again while its response was on the way to it.
         if isinstance(error, FencedInstanceError) and self._evictions.is_evicted(member.client):
             self.state.counts["static members forgotten by their coordinator"] += 1
             return
@@ -271,7 +271,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     def requested(
         self, member: SimulatedMember, call_id: int, call: str, bound: float | None
     ) -> None:
-        """It waits for the answer to a call, for ``bound`` seconds at most."""
+        """It waits for the result of a call, for ``bound`` seconds at most."""
         self.state.note(member.client, (call, call_id))
         self.state.counts["requests of applications"] += 1
         self._calls.asked(member, call_id, call, bound)
@@ -418,7 +418,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         return [
             *self._unsettled(live),
             *self.deliveries.missing().values(),
-            *self._calls.unanswered(),
+            *self._calls.incomplete(),
         ]
 
     def lacks_readers_alone(self, live: list[int], unread: frozenset[TopicPartition]) -> bool:

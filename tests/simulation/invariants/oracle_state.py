@@ -105,9 +105,9 @@ class MemberView:
     join: int | None = None
     sync: int | None = None
     confirmed_at: float = 0.0
-    # Send time of the last request that was answered as a member's.
+    # Send time of the last request that was accepted as a member's.
     heard_at: float | None = None
-    # Without an answer for so long it cannot know whether it is one.
+    # Without a response for so long it cannot know whether it is one.
     session: float = math.inf
     unset: set[TopicPartition] = field(default_factory=set[TopicPartition])
     unreported: Counter[TopicPartition] = field(default_factory=Counter[TopicPartition])
@@ -135,7 +135,7 @@ class MemberView:
     kept: bool = False
 
     def heard(self, sent_at: float) -> None:
-        """A request that was sent then is answered as a member's."""
+        """A request that was sent then is accepted as a member's."""
         self.heard_at = sent_at if self.heard_at is None else max(self.heard_at, sent_at)
 
     def deleted(self, topic: str) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
 
 
-class Answers:
+class Responses:
     """Follows the responses that reach each member: its membership, its assignment, and what it has
     to revoke."""
 
@@ -52,8 +52,8 @@ class Answers:
         self._follow_ups = follow_ups
         self._deliveries = deliveries
 
-    def answered(self, view: MemberView, event: Replied | Failed) -> None:
-        """A member is about to learn of an answer."""
+    def received(self, view: MemberView, event: Replied | Failed) -> None:
+        """A member is about to receive a response."""
         sent = view.sent.pop(event.request_id, None)
         request_id = event.request_id
         current_sync = request_id == view.sync
@@ -74,16 +74,16 @@ class Answers:
             ):
                 self._offsets_listed(view, request, event.message)
             if isinstance(request, ConsumerGroupHeartbeatRequest):
-                self._epoch_answered(view, sent_at, request, event.message)
+                self._epoch_response_received(view, sent_at, request, event.message)
             if isinstance(request, HeartbeatRequest):
-                self._heartbeat_answered(view, sent_at, request, event.message)
+                self._heartbeat_response_received(view, sent_at, request, event.message)
 
     def thread_received(self, view: MemberView, event: BackgroundHeartbeatReply) -> None:
-        """A frozen member runs again, and is about to learn what its thread was answered."""
+        """A frozen member runs again, and is about to receive the responses to its thread."""
         request = view.background_heartbeats.get(event.heartbeat_id)
         sent_at = event.sent_at - (view.member.now - self._state.clock.now)
         if isinstance(request, HeartbeatRequest) and not isinstance(event.reply, Failed):
-            self._heartbeat_answered(view, sent_at, request, event.reply)
+            self._heartbeat_response_received(view, sent_at, request, event.reply)
         elif (
             isinstance(event.reply, ConsumerGroupHeartbeatResponse)
             and event.reply.error is ErrorCode.none
@@ -123,16 +123,16 @@ class Answers:
             elif not view.closing and partition.topic in view.member.core.subscription():
                 holding.revoking_since = holding.dropped_since = holding.wanted_since = None
 
-    def _heartbeat_answered(
-        self, view: MemberView, sent_at: float, request: HeartbeatRequest, answer: Response
+    def _heartbeat_response_received(
+        self, view: MemberView, sent_at: float, request: HeartbeatRequest, response: Response
     ) -> None:
-        if not isinstance(answer, HeartbeatResponse):
+        if not isinstance(response, HeartbeatResponse):
             return
-        if answer.error in (ErrorCode.none, ErrorCode.rebalance_in_progress):
+        if response.error in (ErrorCode.none, ErrorCode.rebalance_in_progress):
             view.heard(sent_at)
-        if answer.error is ErrorCode.none:
+        if response.error is ErrorCode.none:
             view.confirmed_at = max(view.confirmed_at, sent_at)
-        elif answer.error is ErrorCode.rebalance_in_progress:
+        elif response.error is ErrorCode.rebalance_in_progress:
             asked = view.join is None and view.sync is None
             for holding in view.held.values():
                 if holding.revoking_since is not None:
@@ -142,31 +142,31 @@ class Answers:
                 elif view.eager and asked and request.generation == view.generation:
                     holding.revoking_since = self._state.clock.now
 
-    def _epoch_answered(
+    def _epoch_response_received(
         self,
         view: MemberView,
         sent_at: float,
         request: ConsumerGroupHeartbeatRequest,
-        answer: Response,
+        response: Response,
     ) -> None:
-        if not isinstance(answer, ConsumerGroupHeartbeatResponse):
+        if not isinstance(response, ConsumerGroupHeartbeatResponse):
             return
-        if answer.error is ErrorCode.fenced_member_epoch:
+        if response.error is ErrorCode.fenced_member_epoch:
             self._evictions.fenced(view.member.client, request)
-        if answer.error is not ErrorCode.none or request.member_epoch < JOIN_EPOCH:
+        if response.error is not ErrorCode.none or request.member_epoch < JOIN_EPOCH:
             return
         before, view.confirmed_at = view.confirmed_at, max(view.confirmed_at, sent_at)
         view.heard(sent_at)
-        view.session = 9 * answer.heartbeat_interval  # as Kafka's defaults are
-        view.generation = answer.member_epoch
+        view.session = 9 * response.heartbeat_interval  # as Kafka's defaults are
+        view.generation = response.member_epoch
         view.members = self._state.members_of(view.generation)
         if request.member_epoch == JOIN_EPOCH:
             self._evictions.joined_again(view, sent_at)
-        if answer.assignment is None:
+        if response.assignment is None:
             return
-        view.granted = self._state.brokers.topics.by_name(answer.assignment)
+        view.granted = self._state.brokers.topics.by_name(response.assignment)
         # One of a former topic stays granted until the coordinator has noticed.
-        granted = {(topic, number) for topic, numbers in answer.assignment for number in numbers}
+        granted = {(topic, number) for topic, numbers in response.assignment for number in numbers}
         for partition, holding in view.held.items():
             wanted = (holding.topic_id, partition.partition) not in granted
             if wanted and holding.revoking_since is None:
@@ -176,10 +176,10 @@ class Answers:
     # --- topics and offsets ----------------------------------------------------------------------
 
     def _offsets_listed(
-        self, view: MemberView, request: ListOffsetsRequest, answer: ListOffsetsResponse
+        self, view: MemberView, request: ListOffsetsRequest, response: ListOffsetsResponse
     ) -> None:
         ends = {query.partition for query in request.queries if query.timestamp == LATEST_TIMESTAMP}
-        for listed in answer.offsets:
+        for listed in response.offsets:
             if listed.error is ErrorCode.none:
                 self._deliveries.position_found(
                     view, listed.partition, listed.offset, is_end=listed.partition in ends

@@ -80,7 +80,7 @@ class Scribe(InvariantChecker):
     def decode(
         self, client: int, fetched: FetchedPartition, read_committed: bool
     ) -> Sequence[RecordBatch]:
-        """An answer to a member."""
+        """A response to a member."""
         return self._recorders[client].decoder(decode_some_large)(fetched, read_committed)
 
     def before(self, member: SimulatedMember, event: Event) -> None:
@@ -162,7 +162,7 @@ class JournalledCluster(SimulatedCluster):
         return super().join(style, *more, **named)
 
     def make_core(self, config: ConsumerConfig, client: int) -> ConsumerCore:
-        """What its answers hold is written down."""
+        """What its responses hold is written down."""
         return ConsumerCore(
             config,
             self.brokers.bootstrap(),
@@ -213,10 +213,10 @@ class _Topic:
             assert log is not None
             where = TopicPartition(self._name, each.partition)
             records = log.read(each.lo, 2**62)
-            answer = FetchedPartition(partition=where, error=ErrorCode.none, records=records)
+            response = FetchedPartition(partition=where, error=ErrorCode.none, records=records)
             rows = [
                 (each.partition, b.base_offset, b.next_offset, b.count, b.checksum, 0)
-                for b in decode_simulated(answer, True)
+                for b in decode_simulated(response, True)
                 if b.count
             ]
             columns = map(list, zip(*rows, strict=True))

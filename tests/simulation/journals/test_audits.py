@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RUNS = int(os.environ.get("ASYNCREVOKE_AUDITED_RUNS", "8"))
 MODES = tuple(GroupMode)
 CONTENTS: tuple[Content | None, ...] = ("batches", "records", None)
-# Requests and answers are lost in every second run; members join, leave and close in all.
+# Requests and responses are lost in every second run; members join, leave and close in all.
 DISTURBANCES = (Disturbance.NONE, Disturbance.LOSS)
 
 

@@ -43,7 +43,7 @@ class ApplicationEvents:
     def requested(
         self, member: SimulatedMember, call_id: int, call: str, bound: float | None
     ) -> None:
-        """It waits for the answer to a call, for ``bound`` seconds at most."""
+        """It waits for the result of a call, for ``bound`` seconds at most."""
 
     def committing(
         self, member: SimulatedMember, call_id: int, unfinished: Mapping[TopicPartition, int] | None
@@ -73,7 +73,7 @@ class ApplicationEvents:
         self,
         member: SimulatedMember,
         seconds: float,
-        answer: Mapping[TopicPartition, OffsetAndMetadata | None],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
     ) -> None:
         """It requested committed offsets so many seconds ago and received these."""
 

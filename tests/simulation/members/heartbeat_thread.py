@@ -113,7 +113,7 @@ class SimulatedHeartbeatThread:
         self._network.send(self, send)
 
     def receive(self, event: Event) -> None:
-        """The answer to what was sent."""
+        """The response to what was sent."""
         assert isinstance(event, (Replied, Failed))
         if self._in_flight is None:
             return

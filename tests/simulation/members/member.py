@@ -124,7 +124,7 @@ class SimulatedMember:
     # --- the core --------------------------------------------------------------------------------
 
     def receive(self, event: Event) -> None:
-        """An answer, or a timer, has come."""
+        """A response, or a timer, has come."""
         if not self.alive:
             return
         if self._clock.now < self._frozen_until:

@@ -30,7 +30,7 @@ class PendingCalls:
         then: Callable[[CompleteRequest], None],
         unfinished: Mapping[TopicPartition, int] | None,
     ) -> None:
-        """Commit what counts: for as long as no coordinator answers. ``unfinished``: see
+        """Commit what counts: for as long as no coordinator responds. ``unfinished``: see
         :meth:`ApplicationEvents.committing`."""
         call_id = self._member.core.commit(self._member.now)
         self._events.committing(self._member, call_id, unfinished)
@@ -67,7 +67,7 @@ class PendingCalls:
         *,
         to_end: bool,
     ) -> None:
-        """Seek to the ends of logs: for as long as no leader answers."""
+        """Seek to the ends of logs: for as long as no leader responds."""
         core, now = self._member.core, self._member.now
         call_id = core.seek_to(now, partitions, _LATEST if to_end else _EARLIEST)
 
@@ -85,8 +85,8 @@ class PendingCalls:
 
         def received(complete: CompleteRequest) -> None:
             if complete.error is None:
-                answer = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", complete.result)
-                self._events.committed_offsets_received(member, member.now - asked_at, answer)
+                offsets = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", complete.result)
+                self._events.committed_offsets_received(member, member.now - asked_at, offsets)
 
         self._expect(call_id, "committed", member.config.request_timeout, received)
 

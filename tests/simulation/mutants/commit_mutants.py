@@ -63,7 +63,7 @@ def rejected_is_never_tried_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RejectedCommits, "end_wait", has_to_wait)
 
 
-def any_answer_satisfies_commit(patch: pytest.MonkeyPatch) -> None:
+def any_response_satisfies_commit(patch: pytest.MonkeyPatch) -> None:
     def is_satisfied(_self: Committer, _instance: PartitionInstance, _number: int) -> bool:
         return True
 
@@ -100,8 +100,8 @@ MUTANTS = [
         tweak=rejections_amid_joins,
     ),
     Mutant(
-        "any answer to an OffsetCommit ends commit()",
-        any_answer_satisfies_commit,
+        "any response to an OffsetCommit ends commit()",
+        any_response_satisfies_commit,
         ("acknowledged",),
         disturbance=Disturbance.FAULTS,
         tweak=rejections_amid_joins,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.mutant_schedules import (
-    many_lost_answers,
+    many_lost_responses,
     slow_commits,
 )
 from simulation.schedules.schedule import (
@@ -65,12 +65,12 @@ def never_acknowledges(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroupMembership, "barrier", barrier)
 
 
-def forgets_that_an_answer_was_lost(patch: pytest.MonkeyPatch) -> None:
-    def unanswered(self: ConsumerGroupHeartbeat, now: float, why: str) -> None:
-        self._coordinator.unanswered(now, why, self._asked)
+def forgets_that_a_response_was_lost(patch: pytest.MonkeyPatch) -> None:
+    def no_response(self: ConsumerGroupHeartbeat, now: float, why: str) -> None:
+        self._coordinator.no_response(now, why, self._asked)
         self._coordinator.call_when_known("heartbeat", self._beat, now)
 
-    patch.setattr(ConsumerGroupHeartbeat, "unanswered", unanswered)
+    patch.setattr(ConsumerGroupHeartbeat, "no_response", no_response)
 
 
 def stale_epochs_count(patch: pytest.MonkeyPatch) -> None:
@@ -102,12 +102,12 @@ MUTANTS = [
         GroupMode.CONSUMER,
     ),
     Mutant(
-        "a heartbeat without an answer that is not followed by a full one",
-        forgets_that_an_answer_was_lost,
+        "a heartbeat without a response that is not followed by a full one",
+        forgets_that_a_response_was_lost,
         ("undue loss", "undue removal", "I14"),
         GroupMode.CONSUMER,
         Disturbance.LOSS,
-        many_lost_answers,
+        many_lost_responses,
     ),
     Mutant(
         "a stale epoch that counts",

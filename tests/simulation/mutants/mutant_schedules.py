@@ -84,7 +84,7 @@ def parked_behind_an_eager_member(schedule: Schedule) -> Schedule:
     )
 
 
-def many_lost_answers(schedule: Schedule) -> Schedule:
+def many_lost_responses(schedule: Schedule) -> Schedule:
     """Members come and go while a quarter of all requests breaks its connection."""
     crowd = tuple(Incident(1.0 + 1.5 * n, IncidentKind.JOIN, n) for n in range(3))
     return dataclasses.replace(schedule, loss=0.25, incidents=crowd, topics=(6,))

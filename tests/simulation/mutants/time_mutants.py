@@ -60,7 +60,7 @@ def woken_poll_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def look_ups_have_no_end(patch: pytest.MonkeyPatch) -> None:
-    """What is asked of brokers that do not answer is asked again, without a time-out."""
+    """What is asked of brokers that do not respond is asked again, without a time-out."""
     set_timer = Outbox.set_timer
 
     def endless(
@@ -73,7 +73,7 @@ def look_ups_have_no_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def unsubscribing_has_no_end(patch: pytest.MonkeyPatch) -> None:
-    """A group whose coordinator does not answer is never left."""
+    """A group whose coordinator does not respond is never left."""
     set_timer = Outbox.set_timer
 
     def endless(

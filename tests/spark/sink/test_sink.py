@@ -126,7 +126,7 @@ def test_a_job_that_is_cancelled_ends_while_the_broker_is_silent(spark: SparkSes
     with socket.create_server(("127.0.0.1", 0)) as silent:
 
         def cancel() -> None:
-            # Both tasks have connected, and wait for an answer.
+            # Both tasks have connected, and wait for a response.
             accepted = [silent.accept()[0] for _ in range(2)]
             spark.sparkContext.cancelAllJobs()
             for each in accepted:

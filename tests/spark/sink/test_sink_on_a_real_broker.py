@@ -160,7 +160,7 @@ def test_a_wrong_password_is_said(guarded_broker: KafkaBroker) -> None:
 
 
 @pytest.mark.slow
-def test_a_broker_that_answers_no_more_bounds_memory_and_ends_the_task() -> None:
+def test_a_broker_that_responds_no_more_bounds_memory_and_ends_the_task() -> None:
     with KafkaBroker() as broker:
         broker.create_topic("stalled", 2)
         handed = 0

@@ -39,10 +39,10 @@ def test_importing_the_entry_point_loads_neither_typer_nor_the_consumer() -> Non
         "import sys, asyncrevoke.cli; "
         "print([name for name in ('typer', 'rich', 'asyncrevoke.consumer') if name in sys.modules])"
     )
-    answer = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert answer.stdout.strip() == "[]"
+    assert result.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The port of ``asyncrevoke run --health-port``: what it answers, and to whom it does not."""
+"""The port of ``asyncrevoke run --health-port``: its responses, and who gets none."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
 
-IMPATIENT = PortLimits(request_seconds=0.1, answer_seconds=0.1)
+IMPATIENT = PortLimits(request_seconds=0.1, response_seconds=0.1)
 
 
 @asynccontextmanager
-async def serving(answer: HealthResponse, limits: PortLimits | None = None) -> AsyncGenerator[int]:
-    async with HealthServer("127.0.0.1", 0, lambda: answer, limits) as health:
+async def serving(
+    response: HealthResponse, limits: PortLimits | None = None
+) -> AsyncGenerator[int]:
+    async with HealthServer("127.0.0.1", 0, lambda: response, limits) as health:
         yield health.server.port
 
 
@@ -44,12 +46,14 @@ async def get(port: int, path: str, method: str = "GET") -> httpx.Response:
     ("live", "ready", "livez", "readyz"),
     [(True, True, 200, 200), (True, False, 200, 503), (False, False, 503, 503)],
 )
-async def test_it_answers_with_200_or_503(live: bool, ready: bool, livez: int, readyz: int) -> None:
+async def test_it_responds_with_200_or_503(
+    live: bool, ready: bool, livez: int, readyz: int
+) -> None:
     async with serving(HealthResponse(live, ready, [{"group": "billing"}])) as port:
         for path, status in ("/livez", livez), ("/readyz?verbose", readyz):
-            answer = await get(port, path)
-            assert answer.status_code == status
-            assert answer.json() == {"ok": status == 200, "consumers": [{"group": "billing"}]}
+            response = await get(port, path)
+            assert response.status_code == status
+            assert response.json() == {"ok": status == 200, "consumers": [{"group": "billing"}]}
             assert (await get(port, path, "HEAD")).status_code == status
 
 
@@ -98,11 +102,11 @@ async def test_what_is_no_probe_is_rejected() -> None:
 
 async def test_metrics_are_served_beside_the_probes_and_only_if_they_are_wanted() -> None:
     consumer = Consumer(bootstrap_servers="localhost:1", group_id="billing", client_id="till")
-    answer = HealthResponse(True, True, [])
-    async with serving(answer) as port:
+    response = HealthResponse(True, True, [])
+    async with serving(response) as port:
         assert (await get(port, "/metrics")).status_code == 404
     metrics = metrics_of_process([consumer])
-    async with consumer, HealthServer("127.0.0.1", 0, lambda: answer, metrics=metrics) as health:
+    async with consumer, HealthServer("127.0.0.1", 0, lambda: response, metrics=metrics) as health:
         scraped = await get(health.server.port, "/metrics")
         assert (await get(health.server.port, "/livez")).status_code == 200
         assert (await get(health.server.port, "/metrics/")).status_code == 404
@@ -156,8 +160,8 @@ async def test_a_client_that_does_not_ask_properly_is_cut_off(sent: bytes) -> No
 
 async def test_a_client_that_never_reads_is_cut_off_too() -> None:
     large: list[Mapping[str, object]] = [{"group": "x" * 1000}] * 20_000  # more than sockets buffer
-    answer = HealthResponse(True, True, large)
-    async with HealthServer("127.0.0.1", 0, lambda: answer, IMPATIENT) as one:
+    response = HealthResponse(True, True, large)
+    async with HealthServer("127.0.0.1", 0, lambda: response, IMPATIENT) as one:
         _, writer = await asyncio.open_connection("127.0.0.1", one.server.port, limit=1024)
         writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
         async with asyncio.timeout(10):
@@ -166,7 +170,7 @@ async def test_a_client_that_never_reads_is_cut_off_too() -> None:
         writer.close()
 
 
-async def test_a_probe_is_answered_while_200_clients_send_nothing() -> None:
+async def test_a_probe_gets_a_response_while_200_clients_send_nothing() -> None:
     async with serving(HealthResponse(True, True, [])) as port, asyncio.timeout(4):
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
         assert (await get(port, "/livez")).status_code == 200
@@ -174,7 +178,9 @@ async def test_a_probe_is_answered_while_200_clients_send_nothing() -> None:
             writer.close()
 
 
-async def test_when_too_many_clients_wait_the_oldest_is_dropped_and_a_probe_is_answered() -> None:
+async def test_when_too_many_clients_wait_the_oldest_is_dropped_and_a_probe_gets_a_response() -> (
+    None
+):
     limits = PortLimits(waiting=3)
     async with serving(HealthResponse(True, True, []), limits) as port, asyncio.timeout(4):
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
@@ -189,18 +195,18 @@ async def test_when_too_many_clients_wait_the_oldest_is_dropped_and_a_probe_is_a
 async def test_clients_that_do_not_read_leave_room_for_a_probe() -> None:
     large: list[Mapping[str, object]] = [{"group": "x" * 1000}] * 20_000
     facts: list[Mapping[str, object]] = []
-    limits = PortLimits(answering=2)
-    answers = iter([large, large, large])
+    limits = PortLimits(responding=2)
+    responses = iter([large, large, large])
 
-    def answer() -> HealthResponse:
-        return HealthResponse(True, True, next(answers, facts))
+    def respond() -> HealthResponse:
+        return HealthResponse(True, True, next(responses, facts))
 
-    async with HealthServer("127.0.0.1", 0, answer, limits) as one, asyncio.timeout(4):
+    async with HealthServer("127.0.0.1", 0, respond, limits) as one, asyncio.timeout(4):
         stuck: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         for _ in range(3):
             stuck.append(await asyncio.open_connection("127.0.0.1", one.server.port, limit=1024))
             stuck[-1][1].write(b"GET /livez HTTP/1.1\r\n\r\n")
-            await until(lambda: len(one.server._answering) > min(1, len(stuck) - 1))
+            await until(lambda: len(one.server._responding) > min(1, len(stuck) - 1))
         assert (await get(one.server.port, "/livez")).status_code == 200
         assert one.server.clients <= 2
         for _, writer in stuck:

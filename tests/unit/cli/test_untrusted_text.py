@@ -89,7 +89,7 @@ def test_any_text_becomes_one_line_of_printable_characters(text: str) -> None:
     [
         AsyncRevokeError(HOSTILE),
         ConfigError(HOSTILE),
-        GroupsError(f"the broker answers {HOSTILE}"),
+        GroupsError(f"the broker responds {HOSTILE}"),
         RequestTimeoutError(HOSTILE),
         TopicAuthorizationError([TopicPartition(HOSTILE, 0)]),
         CorruptRecordError(TopicPartition(HOSTILE, 0), 3, HOSTILE),
@@ -109,7 +109,7 @@ def test_the_last_lines_of_a_broker_keep_their_line_breaks_alone() -> None:
 
 
 def test_what_a_coordinator_adds_to_an_error_is_printable_and_short() -> None:
-    answer = ConsumerGroupHeartbeatResponse(
+    response = ConsumerGroupHeartbeatResponse(
         throttle_time=i32Timedelta.parse(timedelta(0)),
         error_code=ErrorCode.unsupported_assignor,
         error_message=HOSTILE.replace("\ud800", "") + "x" * 30_000,
@@ -118,7 +118,7 @@ def test_what_a_coordinator_adds_to_an_error_is_printable_and_short() -> None:
         heartbeat_interval=i32Timedelta.parse(timedelta(0)),
         assignment=None,
     )
-    detail = consumer_group._read(answer).detail
+    detail = consumer_group._read(response).detail
     assert_harmless(detail)
     assert len(detail) < 2000
 
@@ -245,10 +245,10 @@ def test_groups_shows_a_client_id_that_looks_like_markup_as_it_is() -> None:
 
 
 def test_groups_prints_json_that_a_terminal_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def answer(*_: object) -> Sequence[GroupSummary]:
+    async def respond(*_: object) -> Sequence[GroupSummary]:
         return [GroupSummary(group=HOSTILE.replace("\ud800", ""))]
 
-    monkeypatch.setattr(command, "_ask", answer)
+    monkeypatch.setattr(command, "_ask", respond)
     result = CliRunner().invoke(app, ["groups", "--json"])
     assert_harmless(result.output.rstrip("\n"))
     assert json.loads(result.output)[0]["group"] == HOSTILE.replace("\ud800", "")

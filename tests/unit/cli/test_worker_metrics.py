@@ -44,5 +44,5 @@ def test_each_sample_has_its_workers_number_and_each_family_is_described_once() 
     assert (queued.labels, queued.value) == ({"worker": "2"}, float("inf"))
 
 
-def test_without_a_worker_that_answers_there_are_no_metrics() -> None:
+def test_without_a_worker_that_responds_there_are_no_metrics() -> None:
     assert merged({}) == b""

@@ -23,8 +23,8 @@ PRODUCER = ["asyncrevoke.producing.producer", "asyncrevoke.producing.producer_co
 def loaded_by(statement: str, names: Sequence[str] = HEAVY) -> list[str]:
     code = f"import sys\n{statement}\nprint(*[name for name in {names!r} if name in sys.modules])"
     command = [sys.executable, "-c", code]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    return answer.stdout.split()
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return result.stdout.split()
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ async def test_calls_that_middleware_skips_are_not_recorded_and_errors_it_hides_
     consumer = Consumer(group_id="g")
 
     @consumer.middleware
-    async def answer(context: HandlerContext, call_next: CallNext) -> None:
+    async def skip_or_hide(context: HandlerContext, call_next: CallNext) -> None:
         if context.record.offset > 0:
             return
         try:

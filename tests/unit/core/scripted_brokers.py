@@ -1,6 +1,6 @@
-"""Brokers on paper for a whole core: what any broker can answer is answered at once.
+"""Brokers on paper for a whole core: requests that any broker can handle get responses at once.
 
-Metadata, FindCoordinator, OffsetFetch, ListOffsets and Fetch are answered by themselves, unless
+Metadata, FindCoordinator, OffsetFetch, ListOffsets and Fetch get responses automatically, unless
 their kind is in ``silent``; all other requests stay open. Nothing else happens by itself: the clock
 moves by :meth:`ScriptedBrokers.advance`.
 """
@@ -105,18 +105,18 @@ class ScriptedBrokers:
         # Where brokers are, and which of them have a partition.
         self.racks: dict[int, str] = {}
         self.replicas: dict[TopicPartition, tuple[int, ...]] = {}
-        # What OffsetFetch answers; 0 for what is not in it.
+        # What is in responses to OffsetFetch; 0 for what is not in it.
         self.committed: dict[TopicPartition, int] = {}
         self.metadata: dict[TopicPartition, str] = {}
         self.silent: set[type[Request]] = set()
-        # Heartbeats are answered with it, unless it is None.
+        # The error of responses to heartbeats; None: there is no response.
         self.pulse: ErrorCode | None = None
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.sent: list[Send] = []
         self._sent_at: dict[int, float] = {}
         self.open: dict[int, Send] = {}
         self._parked: dict[int, float] = {}
-        self._answers: deque[Event] = deque()
+        self._responses: deque[Event] = deque()
         self.timers: dict[str, float] = {}
         self.woken = 0
         # What may be sent while the event loop is blocked.
@@ -150,8 +150,8 @@ class ScriptedBrokers:
     def run_until_idle(self) -> None:
         """Carry out what the core asked for, and what it asks for then."""
         self._carry_out(self.core.take_effects())
-        while self._answers:
-            self._handle(self._answers.popleft())
+        while self._responses:
+            self._handle(self._responses.popleft())
             self._carry_out(self.core.take_effects())
 
     def hear(self, event: Event) -> None:
@@ -166,13 +166,13 @@ class ScriptedBrokers:
                     self.sent.append(effect)
                     self._sent_at[effect.request_id] = self.now
                     self.open[effect.request_id] = effect
-                    self._answer_by_itself(effect)
+                    self._respond_automatically(effect)
                 case WakePoller():
                     self.woken += 1
                 case Compute():
                     self.computations.append(effect)
                 case DecodeBatch():
-                    self._answers.append(effect.run())
+                    self._responses.append(effect.run())
                 case SetTimer(key, at, _):
                     self.timers[key] = max(at, self.now)
                 case CancelTimer(key):
@@ -181,7 +181,7 @@ class ScriptedBrokers:
                     for send in self.open.values():
                         if send.node == node and send.channel is channel:
                             kind = FailureKind.DISCONNECTED
-                            self._answers.append(Failed(send.request_id, kind, "reset"))
+                            self._responses.append(Failed(send.request_id, kind, "reset"))
                 case DropSilentConnections():
                     self.dropped.append(effect)
                 case ProbeBroker():
@@ -197,23 +197,23 @@ class ScriptedBrokers:
                 case StopBackgroundHeartbeat():
                     self.background_heartbeat = None
                 case CompleteRequest(call_id):
-                    assert call_id not in self.completed, "a call is answered once"
+                    assert call_id not in self.completed, "a call is completed once"
                     self.completed[call_id] = effect
 
-    def _answer_by_itself(self, send: Send) -> None:
+    def _respond_automatically(self, send: Send) -> None:
         if type(send.message) in self.silent:
             return
-        answer: Response | None = None
+        response: Response | None = None
         match send.message:
             case MetadataRequest(topics=topics):
-                answer = self._metadata(topics)
+                response = self._metadata(topics)
             case FindCoordinatorRequest():
                 number = self.coordinator
-                answer = FindCoordinatorResponse(
+                response = FindCoordinatorResponse(
                     error=ErrorCode.none, node_id=number, host=f"b{number}", port=9092
                 )
             case OffsetFetchRequest(partitions=partitions):
-                answer = OffsetFetchResponse(
+                response = OffsetFetchResponse(
                     error=ErrorCode.none,
                     offsets=tuple(
                         FetchedOffset(
@@ -226,7 +226,7 @@ class ScriptedBrokers:
                     ),
                 )
             case ListOffsetsRequest(queries=queries):
-                answer = ListOffsetsResponse(
+                response = ListOffsetsResponse(
                     offsets=tuple(
                         ListedOffset(
                             partition=query.partition,
@@ -238,16 +238,16 @@ class ScriptedBrokers:
                     )
                 )
             case FetchRequest():
-                answer = self._fetched(send.message)
-                if answer is None:
+                response = self._fetched(send.message)
+                if response is None:
                     self._parked[send.request_id] = self.now + send.message.max_wait
             case HeartbeatRequest():
                 if self.pulse is not None:
-                    answer = HeartbeatResponse(error=self.pulse)
+                    response = HeartbeatResponse(error=self.pulse)
             case _:
                 pass
-        if answer is not None:
-            self._answers.append(Replied(send.request_id, answer))
+        if response is not None:
+            self._responses.append(Replied(send.request_id, response))
 
     def _metadata(self, topics: tuple[str, ...] | None) -> MetadataResponse:
         names = sorted(self.partitions) if topics is None else topics
@@ -326,9 +326,9 @@ class ScriptedBrokers:
             if request:
                 message = self.open[request].message
                 assert isinstance(message, FetchRequest)
-                answer = self._fetched(message, expired=True)
-                assert answer is not None
-                self._handle(Replied(request, answer))
+                response = self._fetched(message, expired=True)
+                assert response is not None
+                self._handle(Replied(request, response))
             else:
                 self.fire(key)
             self.run_until_idle()
@@ -340,14 +340,14 @@ class ScriptedBrokers:
         self._handle(TimerFired(timer))
 
     def produce(self, number: int, count: int = 1, topic: str = "orders") -> None:
-        """Append records, and answer the fetches that wait for them."""
+        """Append records, and respond to the fetches that wait for them."""
         self._log(tp(number, topic)).append(count)
         for request_id in list(self._parked):
             message = self.open[request_id].message
             assert isinstance(message, FetchRequest)
-            answer = self._fetched(message)
-            if answer is not None:
-                self._handle(Replied(request_id, answer))
+            response = self._fetched(message)
+            if response is not None:
+                self._handle(Replied(request_id, response))
         self.run_until_idle()
 
     # --- open requests ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A world for single parts of the core: the test answers requests and moves the clock by hand."""
+"""A world for single parts of the core: the test responds to requests and moves the clock."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class ScriptedRequests:
                 case Emit():
                     self.events.append(effect)
                 case CompleteRequest(call_id):
-                    assert call_id not in self.completed, "answered twice"
+                    assert call_id not in self.completed, "completed twice"
                     self.completed[call_id] = effect
                 case WakePoller():
                     self.woken += 1
@@ -189,8 +189,8 @@ class ScriptedRequests:
         self.sync()
         return [emit for emit in self.events if emit.event == event]
 
-    def answer_metadata(self, *topics: TopicMetadata) -> MetadataRequest:
-        """Answer the open metadata request."""
+    def respond_to_metadata(self, *topics: TopicMetadata) -> MetadataRequest:
+        """Respond to the open metadata request."""
         send, request = self.only(MetadataRequest)
         self.reply(send, metadata(*topics))
         return request
@@ -199,7 +199,7 @@ class ScriptedRequests:
         """Let the cluster know these topics."""
         self.cluster.start(self.now)
         self.sync()
-        self.answer_metadata()
+        self.respond_to_metadata()
         if topics:
             self.cluster.want(self.now, frozenset(t.name for t in topics))
-            self.answer_metadata(*topics)
+            self.respond_to_metadata(*topics)

@@ -1,6 +1,6 @@
 """A whole core in a group whose coordinator is a test: see :class:`ScriptedBrokers` for the rest.
 
-JoinGroup, SyncGroup, Heartbeat, LeaveGroup and OffsetCommit stay open until the test answers them.
+JoinGroup, SyncGroup, Heartbeat, LeaveGroup and OffsetCommit stay open until the test responds.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ScriptedGroup(ScriptedBrokers):
         assert request.member_id == ""
         self.reply(send, JoinGroupResponse(error=ErrorCode.member_id_required, member_id=MEMBER))
 
-    def answer_join(
+    def respond_to_join(
         self,
         error: ErrorCode = ErrorCode.none,
         *,
@@ -105,7 +105,7 @@ class ScriptedGroup(ScriptedBrokers):
         protocol: str | None = None,
         leader: str = "another",
     ) -> JoinGroupRequest:
-        """Answer the open JoinGroup; the generation is the next one."""
+        """Respond to the open JoinGroup; the generation is the next one."""
         send, request = self.only(JoinGroupRequest)
         if error is not ErrorCode.none:
             self.reply(send, JoinGroupResponse(error=error))
@@ -132,14 +132,14 @@ class ScriptedGroup(ScriptedBrokers):
         )
         return request
 
-    def answer_sync(
+    def respond_to_sync(
         self,
         *partitions: TopicPartition,
         error: ErrorCode = ErrorCode.none,
         led_by_us: bool = False,
     ) -> SyncGroupRequest:
-        """Answer the open SyncGroup with this assignment, or this error. ``led_by_us``: a leader of
-        ours has made it, of the partitions that there are."""
+        """Respond to the open SyncGroup with this assignment, or this error. ``led_by_us``: a
+        leader of ours has made it, of the partitions that there are."""
         send, request = self.only(SyncGroupRequest)
         note = b""
         if led_by_us or self.maps_are_read:
@@ -160,8 +160,8 @@ class ScriptedGroup(ScriptedBrokers):
 
     def rejoin(self, *numbers: int) -> None:
         """The open JoinGroup and its sync succeed; we get these partitions of orders."""
-        self.answer_join()
-        self.answer_sync(*map(tp, numbers))
+        self.respond_to_join()
+        self.respond_to_sync(*map(tp, numbers))
 
     def become_member(self, *numbers: int) -> None:
         """Start, join, and get these partitions of orders."""
@@ -178,23 +178,25 @@ class ScriptedGroup(ScriptedBrokers):
         self.pulse = pulse
         return self.only(HeartbeatRequest)[0]
 
-    def answer_beat(self, error: ErrorCode = ErrorCode.none, *, send: Send | None = None) -> None:
-        """Answer a heartbeat, by default the next one."""
+    def respond_to_beat(
+        self, error: ErrorCode = ErrorCode.none, *, send: Send | None = None
+    ) -> None:
+        """Respond to a heartbeat, by default the next one."""
         self.reply(send or self.beat(), HeartbeatResponse(error=error))
 
     def rebalance(self) -> None:
         """The next heartbeat hears that the group rebalances."""
-        self.answer_beat(ErrorCode.rebalance_in_progress)
+        self.respond_to_beat(ErrorCode.rebalance_in_progress)
 
     def committing(self) -> dict[TopicPartition, int]:
         """The offsets of the OffsetCommit that is open."""
         _, request = self.only(OffsetCommitRequest)
         return {entry.partition: entry.offset for entry in request.entries}
 
-    def answer_commit(
+    def respond_to_commit(
         self, error: ErrorCode = ErrorCode.none, *, send: Send | None = None
     ) -> dict[TopicPartition, int]:
-        """Answer an OffsetCommit, by default the open one; all its partitions alike."""
+        """Respond to an OffsetCommit, by default the open one; all its partitions alike."""
         send = send or self.only(OffsetCommitRequest)[0]
         assert isinstance(send.message, OffsetCommitRequest)
         offsets = {entry.partition: entry.offset for entry in send.message.entries}
@@ -211,7 +213,7 @@ class ScriptedGroup(ScriptedBrokers):
         assert send.channel is Channel.HEARTBEAT
         return request
 
-    def answer_leave(self, error: ErrorCode = ErrorCode.none) -> None:
+    def respond_to_leave(self, error: ErrorCode = ErrorCode.none) -> None:
         self.reply(self.only(LeaveGroupRequest)[0], LeaveGroupResponse(error=error))
 
     # --- the user --------------------------------------------------------------------------------
@@ -320,7 +322,7 @@ def draining_with_a_parked_join() -> tuple[ScriptedGroup, Record]:
 def release(group: ScriptedGroup, record: Record) -> None:
     group.complete(record)
     group.step()
-    group.answer_commit()
+    group.respond_to_commit()
     assert record.topic_partition not in group.assigned
 
 

@@ -345,7 +345,7 @@ async def test_more_dashboard_clients_than_the_limit_get_an_error() -> None:
     for viewer in viewers:
         viewer.__enter__()
     async with AsyncClient(transport=ASGITransport(app), base_url="http://page") as client:
-        answer = await client.get("/dashboard/live")
-    assert (answer.status_code, answer.text) == (503, "the page already has 32 viewers")
+        response = await client.get("/dashboard/live")
+    assert (response.status_code, response.text) == (503, "the page already has 32 viewers")
     for viewer in viewers:
         viewer.__exit__(None, None, None)

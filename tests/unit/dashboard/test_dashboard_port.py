@@ -1,4 +1,4 @@
-"""The port of ``asyncrevoke dashboard``: to whom it answers, and what a client may hold."""
+"""The port of ``asyncrevoke dashboard``: to whom it responds, and what a client may hold."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ async def test_localhost_addresses_and_allowed_names_are_served(host: str) -> No
 )
 async def test_a_request_without_one_host_is_rejected(host: bytes) -> None:
     async with page_of() as (_, port):
-        answer = await raw(port, b"GET / HTTP/1.1\r\n" + host + b"\r\n")
-    assert answer.startswith(b"HTTP/1.1 400 ")
+        response = await raw(port, b"GET / HTTP/1.1\r\n" + host + b"\r\n")
+    assert response.startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize("path", ["", "dashboard.js", "dashboard.css", "view", "view?ago=x"])
-async def test_every_answer_has_the_security_headers(path: str) -> None:
+async def test_every_response_has_the_security_headers(path: str) -> None:
     async with page_of() as (address, _), httpx.AsyncClient() as client:
         headers = (await client.get(f"{address}{path}")).headers
     policy = dict(
@@ -113,11 +113,11 @@ async def test_the_html_holds_no_inline_style_or_script() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
-async def test_only_get_and_head_are_answered(method: str) -> None:
+async def test_only_get_and_head_are_allowed(method: str) -> None:
     async with page_of() as (_, port):
-        answer = await raw(port, f"{method} / HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        assert answer.startswith(b"HTTP/1.1 405 ")
-        assert b"allow: GET, HEAD" in answer
+        response = await raw(port, f"{method} / HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert response.startswith(b"HTTP/1.1 405 ")
+        assert b"allow: GET, HEAD" in response
         for path in "", "view", "live":
             head = await raw(port, f"HEAD /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert head.startswith(b"HTTP/1.1 200 ")
@@ -158,7 +158,7 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
     history = History("billing")
     for number in range(20_000):
         history.hold(TopicPartition("orders" * 30, number), f"till-{number}")
-    limits = PortLimits(answer_seconds=0.2, answering=1)
+    limits = PortLimits(response_seconds=0.2, responding=1)
     async with page_of(history, limits=limits) as (address, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(b"GET /view HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -174,9 +174,9 @@ async def test_a_stream_does_not_hold_up_the_end_of_its_port() -> None:
     async with (
         page_of() as (address, _),
         httpx.AsyncClient() as client,
-        client.stream("GET", f"{address}live") as answer,
+        client.stream("GET", f"{address}live") as response,
     ):
-        lines = answer.aiter_lines()
+        lines = response.aiter_lines()
         assert await anext(lines) == "retry: 50"
         await anext(lines)
         assert (await anext(lines)).startswith("data: {")

@@ -300,8 +300,8 @@ async def test_a_broker_that_responds_with_other_groups_is_an_error_in_words(
     honest = getattr(brokers, kind)
 
     def lying(node: int, request: object) -> object:
-        answer = honest(node, request)
-        return dataclasses.replace(answer, groups=answer.groups * groups)
+        response = honest(node, request)
+        return dataclasses.replace(response, groups=response.groups * groups)
 
     setattr(brokers, kind, lying)
     with pytest.raises(GroupsError, match=f"responded with {groups} groups"):

@@ -57,8 +57,8 @@ async def test_all_brokers_are_asked_for_their_groups(brokers: FakeBrokers) -> N
 
 async def test_brokers_that_report_no_state_leave_it_unknown(brokers: FakeBrokers) -> None:
     old = OldGroup(group_id=GroupId("a"), protocol_type="consumer")
-    answer = OldGroups(throttle_time=NOW, error_code=ErrorCode.none, groups=(old,))
-    brokers.listed = {1: answer, 2: answer}.get
+    response = OldGroups(throttle_time=NOW, error_code=ErrorCode.none, groups=(old,))
+    brokers.listed = {1: response, 2: response}.get
     (group,) = await list_groups(brokers)
     assert (group.type, group.state) == ("", "")
     text = io.StringIO()
@@ -73,8 +73,8 @@ def only_billing(brokers: FakeBrokers) -> None:
         group_state="Stable",
         group_type="Classic",
     )
-    answer = ListGroupsResponse(throttle_time=NOW, error_code=ErrorCode.none, groups=(group,))
-    brokers.listed = {1: answer, 2: answer}.get
+    response = ListGroupsResponse(throttle_time=NOW, error_code=ErrorCode.none, groups=(group,))
+    brokers.listed = {1: response, 2: response}.get
 
 
 async def test_each_group_is_listed_with_its_members_and_lag(brokers: FakeBrokers) -> None:

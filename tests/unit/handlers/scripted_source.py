@@ -49,7 +49,7 @@ class Fate(Enum):
 
 
 class ScriptedMembership:
-    """In doubt when the test says so; those who ask may rely on an answer for ``lasts`` seconds."""
+    """In doubt when the test says so; the result is valid for ``lasts`` seconds."""
 
     def __init__(self) -> None:
         self.in_doubt = False

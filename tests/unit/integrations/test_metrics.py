@@ -293,7 +293,7 @@ async def test_several_consumers_share_a_registry() -> None:
     assert len(set(seen.names())) == len(seen.names())
 
 
-async def test_a_scraper_in_a_thread_is_answered_while_the_loop_is_blocked() -> None:
+async def test_a_scraper_in_a_thread_gets_a_response_while_the_loop_is_blocked() -> None:
     registry = CollectorRegistry()
     consumer = Consumer("orders", bootstrap_servers="127.0.0.1:1", group_id="billing")
     consumer.observe(PrometheusMetrics(registry))

@@ -53,9 +53,9 @@ async def stubborn(until: asyncio.Event) -> None:
 async def asked(app: ASGIApp, path: str) -> tuple[int, dict[str, Any]]:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
-        answer = await client.get(path)
-        assert answer.headers["cache-control"] == "no-store"
-        return answer.status_code, answer.json()
+        response = await client.get(path)
+        assert response.headers["cache-control"] == "no-store"
+        return response.status_code, response.json()
 
 
 def test_before_it_is_entered_a_consumer_is_alive_and_not_ready() -> None:
@@ -73,7 +73,7 @@ async def test_a_member_of_its_group_is_ready_also_without_any_partition() -> No
         assert t.consumer.probe()[:3] == (True, True, ())
 
 
-async def test_a_consumer_that_no_broker_answers_is_alive_and_not_ready() -> None:
+async def test_a_consumer_without_a_broker_that_responds_is_alive_and_not_ready() -> None:
     async with Consumer("orders", bootstrap_servers="localhost:1", group_id="billing") as consumer:
         assert consumer.probe().reasons == ("it has not joined its group yet",)
         async with asyncio.timeout(10):
@@ -187,7 +187,7 @@ async def test_a_further_attempt_has_an_age_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("framework", ["fastapi", "starlette"])
-async def test_the_routes_answer_200_and_then_503_with_the_reason(framework: str) -> None:
+async def test_the_routes_respond_200_and_then_503_with_the_reason(framework: str) -> None:
     consumer = handling(fail)
     app: ASGIApp
     if framework == "fastapi":
@@ -228,7 +228,7 @@ async def test_the_routes_answer_200_and_then_503_with_the_reason(framework: str
         ({"unreachable_brokers": ("kafka-2:9092",)}, "brokers do not respond: kafka-2:9092"),
     ],
 )
-async def test_readyz_names_what_cannot_be_read_and_livez_answers_200(
+async def test_readyz_names_what_cannot_be_read_and_livez_responds_200(
     unavailable: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = handling(nothing)

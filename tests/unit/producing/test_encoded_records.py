@@ -1,4 +1,4 @@
-"""Records that were encoded together: the batch that they become, and what its answers lead to."""
+"""Records that were encoded together: their batch, and what the responses to it lead to."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_encoded_records_are_acknowledged_together_after_what_was_queued_before(
         assert isinstance(outgoing.message, ProduceRequest)
         ((_, data),) = produced_batches(outgoing.message)
         sent.append([record.value or b"" for record in DefaultRecordBatch(data)])
-        setting.answer(outgoing, E.none)
+        setting.respond(outgoing, E.none)
     assert sent == [[b"before"], [b"1", b"2", b"3"], [b"after"]]
     assert setting.sink.acknowledged == [b"before", b"1", b"2", b"3", b"after"]
     assert not setting.core.queued_bytes
@@ -79,7 +79,7 @@ def test_a_batch_that_is_too_large_is_split_until_one_record_is_rejected() -> No
         assert isinstance(outgoing.message, ProduceRequest)
         ((_, data),) = produced_batches(outgoing.message)
         too_large = any(record.value == b"large" for record in DefaultRecordBatch(data))
-        setting.answer(outgoing, E.message_too_large if too_large else E.none)
+        setting.respond(outgoing, E.message_too_large if too_large else E.none)
     assert setting.sink.acknowledged == [b"1", b"3"]
     ((token, why),) = setting.sink.failed
     assert token == b"large"
@@ -91,7 +91,7 @@ def test_encoded_records_wait_while_the_memory_is_full() -> None:
     assert queue(setting, b"x" * 200)
     assert not queue(setting, b"y")
     setting.start()
-    setting.answer(setting.sent(), E.none)
+    setting.respond(setting.sent(), E.none)
     assert queue(setting, b"y")
 
 

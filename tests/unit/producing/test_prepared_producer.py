@@ -35,7 +35,7 @@ def test_preparing_goes_on_when_requests_have_failed() -> None:
     producer = core()
     producer.prepare(0.0, "results")
     for each in producer.requests(0.0):
-        producer.answered(0.0, each, Failed(0, FailureKind.UNREACHABLE))
+        producer.response_received(0.0, each, Failed(0, FailureKind.UNREACHABLE))
     due = producer.next_at(0.0)
     assert 0.0 < due < 1.0
     requested = {type(each.message) for each in producer.requests(1.0)}

@@ -1,4 +1,4 @@
-"""What a producer sends, and what follows from each answer."""
+"""What a producer sends, and what follows from each response."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ class Setting:
         )
 
     def reply(self, outgoing: Outgoing, message: object) -> None:
-        self.core.answered(self.now, outgoing, Replied(0, message))  # type: ignore[arg-type]
+        self.core.response_received(self.now, outgoing, Replied(0, message))  # type: ignore[arg-type]
 
     def start(self) -> None:
-        """Answer the request for a producer id."""
+        """Respond to the request for a producer id."""
         (asks,) = self.core.requests(self.now)
         assert isinstance(asks.message, InitProducerIdRequest)
         self.reply(asks, EntityResponse(entity=producer_id_response(77)))
@@ -114,11 +114,11 @@ class Setting:
         assert isinstance(outgoing.message, ProduceRequest)
         return outgoing
 
-    def answer(self, outgoing: Outgoing, *errors: ErrorCode) -> None:
+    def respond(self, outgoing: Outgoing, *errors: ErrorCode) -> None:
         partitions = [queue.partition for queue in outgoing.queues]
-        answers = dict(zip(partitions, errors, strict=True))
+        responses = dict(zip(partitions, errors, strict=True))
         offsets = {each: 1000 * each.partition for each in partitions}
-        self.reply(outgoing, EntityResponse(entity=produce_response(answers, offsets)))
+        self.reply(outgoing, EntityResponse(entity=produce_response(responses, offsets)))
 
 
 def batches(outgoing: Outgoing) -> dict[TopicPartition, Any]:
@@ -168,12 +168,12 @@ def test_what_comes_while_a_request_is_in_flight_is_the_next_batch(setting: Sett
     for value in (b"1", b"2", b"3"):
         assert setting.append(value)
     assert setting.core.requests(0) == []
-    setting.answer(first, E.none)
+    setting.respond(first, E.none)
     assert setting.sink.acknowledged == [b"0"]
     second = setting.sent()
     assert values(second) == [b"1", b"2", b"3"]
     assert sequence(second) == (77, 0, 1)
-    setting.answer(second, E.none)
+    setting.respond(second, E.none)
     assert setting.append(b"4")
     assert sequence(setting.sent()) == (77, 0, 4)
     assert setting.sink.failed == []
@@ -184,24 +184,24 @@ def test_each_broker_has_one_request_at_a_time(setting: Setting) -> None:
     a, b = setting.core.requests(0)
     assert {a.node.node_id, b.node.node_id} == {0, 1}
     assert setting.append(b"more", partition=1)
-    setting.answer(a, E.none)
+    setting.respond(a, E.none)
     assert setting.core.requests(0) == []
-    setting.answer(b, E.none)
+    setting.respond(b, E.none)
     assert len(setting.core.requests(0)) == 1
 
 
 @pytest.mark.parametrize("kind", [FailureKind.DISCONNECTED, FailureKind.TIMEOUT])
-def test_a_batch_without_an_answer_is_sent_again_with_the_same_sequence(
+def test_a_batch_without_a_response_is_sent_again_with_the_same_sequence(
     setting: Setting, kind: FailureKind
 ) -> None:
     first = setting.sent()
     assert setting.append(b"1")
-    setting.core.answered(0, first, Failed(0, kind, "gone"))
+    setting.core.response_received(0, first, Failed(0, kind, "gone"))
     assert setting.core.next_at(setting.now) > 0
     setting.now = 1
     again = setting.sent()
     assert (values(again), sequence(again)) == ([b"0"], (77, 0, 0))
-    setting.answer(again, E.duplicate_sequence_number)
+    setting.respond(again, E.duplicate_sequence_number)
     assert setting.sink.acknowledged == [b"0"]
     assert sequence(setting.sent()) == (77, 0, 1)
 
@@ -211,7 +211,7 @@ def test_a_batch_without_an_answer_is_sent_again_with_the_same_sequence(
     [E.not_leader_or_follower, E.not_enough_replicas, E.request_timed_out, E.kafka_storage_error],
 )
 def test_a_retriable_error_sends_the_same_batch_again(setting: Setting, error: ErrorCode) -> None:
-    setting.answer(setting.sent(), error)
+    setting.respond(setting.sent(), error)
     assert setting.sink.failed == []
     setting.now = 1
     again = setting.sent()
@@ -219,7 +219,7 @@ def test_a_retriable_error_sends_the_same_batch_again(setting: Setting, error: E
 
 
 def test_old_metadata_are_learned_again(setting: Setting) -> None:
-    setting.answer(setting.sent(), E.not_leader_or_follower)
+    setting.respond(setting.sent(), E.not_leader_or_follower)
     setting.now = 1
     assert any(isinstance(each.message, MetadataRequest) for each in setting.core.requests(1))
 
@@ -231,11 +231,11 @@ def test_old_metadata_are_learned_again(setting: Setting) -> None:
 def test_an_unknown_sequence_begins_a_new_epoch_of_this_partition(
     setting: Setting, error: ErrorCode
 ) -> None:
-    setting.answer(setting.sent(), error)
+    setting.respond(setting.sent(), error)
     setting.now = 1
     again = setting.sent()
     assert (values(again), sequence(again)) == ([b"0"], (77, 1, 0))
-    setting.answer(again, E.none)
+    setting.respond(again, E.none)
     assert setting.append(b"other", partition=1)
     (other,) = setting.core.requests(1)
     batch = batches(other)[TopicPartition("t", 1)]
@@ -245,7 +245,7 @@ def test_an_unknown_sequence_begins_a_new_epoch_of_this_partition(
 def test_a_rejected_batch_fails_and_uses_up_no_sequence(setting: Setting) -> None:
     first = setting.sent()
     assert setting.append(b"1")
-    setting.answer(first, E.topic_authorization_failed)
+    setting.respond(first, E.topic_authorization_failed)
     ((token, why),) = setting.sink.failed
     assert token == b"0"
     assert "grant WRITE" in why
@@ -254,7 +254,7 @@ def test_a_rejected_batch_fails_and_uses_up_no_sequence(setting: Setting) -> Non
 
 def test_a_batch_in_doubt_that_is_given_up_begins_a_new_epoch(setting: Setting) -> None:
     first = setting.sent()
-    setting.core.answered(0, first, Failed(0, FailureKind.DISCONNECTED, "gone"))
+    setting.core.response_received(0, first, Failed(0, FailureKind.DISCONNECTED, "gone"))
     setting.now = 29
     assert setting.append(b"1")
     setting.now = 31
@@ -274,7 +274,7 @@ def test_a_batch_that_is_too_large_is_split_until_one_record_is_rejected() -> No
     while setting.core.queued:
         outgoing = setting.sent()
         sequences.append(sequence(outgoing))
-        setting.answer(outgoing, E.message_too_large if b"large" in values(outgoing) else E.none)
+        setting.respond(outgoing, E.message_too_large if b"large" in values(outgoing) else E.none)
     assert setting.sink.acknowledged == [b"0", b"1", b"3", b"4"]
     ((token, why),) = setting.sink.failed
     assert token == b"large"
@@ -293,7 +293,7 @@ def test_sinks_learn_where_their_records_were_written() -> None:
     setting.start()
     for outgoing in setting.core.requests(0):
         if isinstance(outgoing.message, ProduceRequest):
-            setting.answer(outgoing, E.none)
+            setting.respond(outgoing, E.none)
     tp1 = TopicPartition("t", 1)
     assert setting.sink.offsets == [
         (TP, 0),
@@ -311,7 +311,7 @@ def test_a_full_memory_takes_nothing_until_something_is_acknowledged() -> None:
     assert setting.append(b"x" * 10)
     assert not setting.append(b"y")
     setting.start()
-    setting.answer(setting.sent(), E.none)
+    setting.respond(setting.sent(), E.none)
     assert setting.append(b"y")
 
 
@@ -363,11 +363,11 @@ def test_nothing_is_due_while_a_retry_waits_for_its_broker() -> None:
     setting = Setting(partitions=4)
     assert setting.append(b"0")
     setting.start()
-    setting.answer(setting.sent(), E.not_enough_replicas)
+    setting.respond(setting.sent(), E.not_enough_replicas)
     assert setting.append(b"other", partition=2)
     busy = setting.sent()
     assert [queue.partition.partition for queue in busy.queues] == [2]
-    setting.now = 5  # the broker has not answered, and the wait of the retry is over
+    setting.now = 5  # the broker has not responded, and the wait of the retry is over
     assert setting.core.requests(5) == []
     assert setting.core.next_at(5) > 5
 
@@ -379,7 +379,7 @@ def test_bytes_of_split_batches_are_counted_exactly() -> None:
     setting.start()
     while setting.core.queued:
         outgoing = setting.sent()
-        setting.answer(outgoing, E.message_too_large if b"large" in values(outgoing) else E.none)
+        setting.respond(outgoing, E.message_too_large if b"large" in values(outgoing) else E.none)
     assert setting.core.queued_bytes == 0
     assert len(setting.sink.acknowledged) == 299
 
@@ -396,7 +396,7 @@ def test_batches_are_compressed_and_split_all_the_same(compression: int, name: s
     batch = batches(outgoing)[TP]
     assert batch.compression_type == compression, name
     assert len(values(outgoing)) == 100
-    setting.answer(outgoing, E.message_too_large)
+    setting.respond(outgoing, E.message_too_large)
     half = setting.sent()
     assert batches(half)[TP].compression_type == compression
     assert len(values(half)) == 50
@@ -415,13 +415,15 @@ def test_nothing_is_due_when_the_only_topic_was_given_up() -> None:
     (asks,) = core.requests(0.0)
     unknown = TopicMetadata(error=E.unknown_topic_or_partition, name="gone", partitions=())
     brokers = (BrokerMetadata(node_id=0, host="a", port=1),)
-    core.answered(0.0, asks, Replied(0, MetadataResponse(brokers=brokers, topics=(unknown,))))
+    core.response_received(
+        0.0, asks, Replied(0, MetadataResponse(brokers=brokers, topics=(unknown,)))
+    )
     assert isinstance(core.why_not("gone", in_time=False), PublishError)
     assert core.requests(60.0) == []
     assert core.next_at(60.0) == float("inf")
 
 
-def test_a_partition_with_two_answers_has_none() -> None:
+def test_a_partition_with_two_results_in_a_response_has_none() -> None:
     setting = Setting()
     assert setting.append(b"a")
     setting.start()
@@ -470,7 +472,7 @@ def test_brokers_that_ask_for_a_bootstrap_are_forgotten() -> None:
     assert max(asked[1:]) < 0
 
 
-def test_an_answer_that_comes_after_all_has_failed_changes_nothing() -> None:
+def test_a_response_that_comes_after_all_has_failed_changes_nothing() -> None:
     setting = Setting()
     assert setting.append(b"a")
     assert setting.append(b"b", partition=1)
@@ -478,7 +480,7 @@ def test_an_answer_that_comes_after_all_has_failed_changes_nothing() -> None:
     sent = [each for each in setting.core.requests(setting.now) if each.queues]
     setting.core.fail_all(PublishError("t", "closed"))
     setting.reply(sent[0], EntityResponse(entity=produce_response({TP: E.none})))
-    setting.core.answered(setting.now, sent[1], Failed(0, FailureKind.DISCONNECTED, ""))
+    setting.core.response_received(setting.now, sent[1], Failed(0, FailureKind.DISCONNECTED, ""))
     assert (len(setting.sink.failed), setting.sink.acknowledged) == (2, [])
 
 

@@ -1,4 +1,4 @@
-"""Results are written once and in order while brokers fail, leaders move and answers are lost."""
+"""Results are written once and in order while brokers fail, leaders move and responses are lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
 
 PARTITIONS = 2
-_FATES = ("answered", "answer lost", "dropped", "unreachable")
+_FATES = ("response", "response lost", "dropped", "unreachable")
 _REJECTIONS = (
     ErrorCode.not_enough_replicas,
     ErrorCode.not_enough_replicas_after_append,
@@ -106,8 +106,8 @@ class Run:
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    def answer(self, which: int, fate: str, rejected: dict[int, ErrorCode]) -> None:
-        """A request arrives and is answered, its answer is lost, or it does not arrive."""
+    def respond(self, which: int, fate: str, rejected: dict[int, ErrorCode]) -> None:
+        """A request arrives and gets a response, its response is lost, or it does not arrive."""
         if not self.waiting:
             return
         outgoing = self.waiting.pop(which % len(self.waiting))
@@ -128,13 +128,13 @@ class Run:
                 message = EntityResponse(entity=produce_response(errors, offsets))
             case other:
                 raise AssertionError(f"it sends {other!r}")
-        if fate == "answer lost":
-            self.reply(outgoing, Failed(0, FailureKind.TIMEOUT, "no answer"))
+        if fate == "response lost":
+            self.reply(outgoing, Failed(0, FailureKind.TIMEOUT, "no response"))
         else:
             self.reply(outgoing, Replied(0, message))
 
     def reply(self, outgoing: Outgoing, reply: Replied | Failed) -> None:
-        self.core.answered(self.now, outgoing, reply)
+        self.core.response_received(self.now, outgoing, reply)
 
     def send(self) -> None:
         self.core.expire(self.now)
@@ -143,11 +143,11 @@ class Run:
     # -- what must hold ---------------------------------------------------------------------------
 
     def end(self) -> None:
-        """The brokers answer again: all waits end, and the logs have what they must have."""
+        """The brokers respond again: all waits end, and the logs have what they must have."""
         for _ in range(200):
             self.send()
             while self.waiting:
-                self.answer(0, "answered", {})
+                self.respond(0, "response", {})
                 self.send()
             if not self.core.queued:
                 break
@@ -173,7 +173,7 @@ steps = st.one_of(
     st.tuples(st.sampled_from(("forget_producer", "fence")), partitions),
     st.tuples(st.just("pass_time"), st.sampled_from((0.3, 2.0, 31.0))),
     st.tuples(
-        st.just("answer"),
+        st.just("respond"),
         st.integers(0, 5),
         st.sampled_from(_FATES),
         st.one_of(
@@ -192,10 +192,10 @@ def test_the_logs_have_each_acknowledged_result_once_in_order(
     run = Run()
     run.publish(0, 1)  # learns the topic
     run.send()
-    run.answer(0, "answered", {})
+    run.respond(0, "response", {})
     run.publish(0, 1)  # learns a producer id
     run.send()
-    run.answer(0, "answered", {})
+    run.respond(0, "response", {})
     for name, *arguments in script:
         getattr(run, str(name))(*arguments)
         run.send()

@@ -76,7 +76,7 @@ def test_a_group_is_written_as_single_results_are() -> None:
     assert written(requests[0]) == written(requests[1])
     assert sum(map(len, written(requests[0]).values())) == 50
     for outgoing in requests[0]:
-        grouped.answer(outgoing, *[E.none] * len(outgoing.queues))
+        grouped.respond(outgoing, *[E.none] * len(outgoing.queues))
     assert grouped.core.queued_bytes == grouped.core.queued == 0
     assert set(values_of(grouped.sink.acknowledged)) == {value for _, value in results}
     assert len(grouped.sink.acknowledged) == 50
@@ -91,7 +91,7 @@ def test_results_after_a_full_batch_begin_another_one_in_order() -> None:
     while requests := sent(setting):
         (outgoing,) = requests
         seen += [value for _, value in next(iter(written(requests).values()))]
-        setting.answer(outgoing, E.none)
+        setting.respond(outgoing, E.none)
     assert seen == values
     assert values_of(setting.sink.acknowledged) == values
     assert setting.core.queued_bytes == 0
@@ -105,7 +105,7 @@ def test_groups_and_single_results_share_a_batch_and_each_sink_learns_its_own_of
     append(setting, (b"a", b"4"))
     setting.start()
     (outgoing,) = sent(setting)
-    setting.answer(outgoing, E.none)
+    setting.respond(outgoing, E.none)
     tp = TopicPartition("t", 0)
     assert setting.sink.offsets == [(tp, 0), (tp, 1), (tp, 3), (tp, 4)]
     assert other.offsets == [(tp, 2)]
@@ -163,11 +163,11 @@ async def test_a_group_is_not_begun_while_its_topic_is_unknown_or_memory_is_full
     try:
         assert not producer.begin_group(group)
         await producer.publish("t", b"")
-        broker.answering.clear()
+        broker.responding.clear()
         delivery = Delivery()
         await producer.queue("t", None, None, b"x" * 100, [], None, delivery)
         assert not producer.begin_group(group)
-        broker.answering.set()
+        broker.responding.set()
         await delivery.wait()
         assert producer.begin_group(group)
     finally:

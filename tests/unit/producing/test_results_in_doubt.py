@@ -36,11 +36,11 @@ def test_a_batch_that_may_be_written_stays_in_doubt_when_the_broker_knows_anothe
     assert setting.append(b"0")
     setting.start()
     lost = setting.sent()
-    setting.core.answered(setting.now, lost, Failed(0, FailureKind.TIMEOUT, "no answer"))
+    setting.core.response_received(setting.now, lost, Failed(0, FailureKind.TIMEOUT, "no response"))
     setting.now = 1
-    setting.answer(setting.sent(), error)
+    setting.respond(setting.sent(), error)
     setting.now = 2
-    setting.answer(setting.sent(), ErrorCode.topic_authorization_failed)
+    setting.respond(setting.sent(), ErrorCode.topic_authorization_failed)
     (failure,) = sink.errors
     assert isinstance(failure, PublishError)
     assert failure.in_doubt

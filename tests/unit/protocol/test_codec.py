@@ -127,7 +127,7 @@ def test_topics_go_by_their_ids_only_if_all_of_these_are_known() -> None:
             codec.encode_request(unknown, by_id)
 
 
-def test_a_commit_by_ids_is_answered_by_the_names_that_were_asked_about() -> None:
+def test_the_response_to_a_commit_by_ids_has_the_names_of_the_request() -> None:
     request = REQUESTS[8]
     assert isinstance(request, messages.OffsetCommitRequest)
     topics = tuple(

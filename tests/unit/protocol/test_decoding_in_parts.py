@@ -65,9 +65,9 @@ def test_a_fetch_of_very_many_partitions_is_not_read_on_the_event_loop(version: 
         topic_ids={"t": frames.KNOWN_TOPIC.bytes},
     )
     assert codec.decode_fast_path(messages.FetchRequest, version, frame, request) is None
-    answer = codec.decode_response(messages.FetchRequest, version, frame, request).message
-    assert isinstance(answer, messages.FetchResponse)
-    assert len(answer.partitions) == many
+    response = codec.decode_response(messages.FetchRequest, version, frame, request).message
+    assert isinstance(response, messages.FetchResponse)
+    assert len(response.partitions) == many
 
 
 def test_arrays_of_structures_are_sequences() -> None:

@@ -142,7 +142,7 @@ def test_what_was_fetched_arrives_whole(version: int) -> None:
     )
 
 
-def _answer(
+def _response(
     version: int,
     session_id: int,
     topics: list[tuple[str, list[tuple[int, int, int, bytes | None]]]],
@@ -210,7 +210,7 @@ def test_what_is_read_without_kio_is_what_kio_reads(
 ) -> None:
     dialect = codec._dialect(messages.FetchRequest, version)
     assert dialect.shortcut is not None
-    frame = _answer(version, session_id, topics)
+    frame = _response(version, session_id, topics)
     read = dialect.shortcut.read(frame, 4, REQUESTS[-2])
     assert read == codec._read(dialect, version, frame, REQUESTS[-2], in_pieces=False).message
     assert read is not None
@@ -230,7 +230,7 @@ def test_a_corrupt_response_is_read_by_kio_or_as_kio_reads_it(
         (3, 9, -1, b"records"),
         (4, 1, -1, None),
     ]
-    frame = bytearray(_answer(version, 7, [("t", partitions), ("u", partitions)]))
+    frame = bytearray(_response(version, 7, [("t", partitions), ("u", partitions)]))
     frame[int(at * len(frame))] = byte
     corrupt = bytes(frame[: None if cut is None else -cut]) + more
     dialect = codec._dialect(messages.FetchRequest, version)

@@ -126,20 +126,20 @@ def test_a_structure_that_may_be_missing_is_so_for_both_or_rejected() -> None:
 def responses_of_groups() -> list[type[ResponsePayload]]:
     """What ``asyncrevoke groups`` decodes."""
     return [
-        answer
+        response
         for kind in (
             groups.ListGroupsRequest,
             groups.DescribeGroupsRequest,
             groups.ConsumerGroupDescribeRequest,
         )
-        for _, answer in kind.entities
+        for _, response in kind.entities
     ]
 
 
 @pytest.mark.parametrize(
     "response_type", responses_of_groups(), ids=lambda kind: f"{kind.__name__} v{kind.__version__}"
 )
-def test_answers_to_the_groups_command_are_walked_as_kio_reads_them(
+def test_responses_to_the_groups_command_are_walked_as_kio_reads_them(
     response_type: type[ResponsePayload],
 ) -> None:
     rng = random.Random(1)

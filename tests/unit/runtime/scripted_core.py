@@ -1,4 +1,4 @@
-"""A core that does as it is told, and sockets that answer as they are told."""
+"""A core that does as it is told, and sockets that respond as they are told."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class ScriptedCore:
         return float("inf")
 
     def await_confirmation(self, now: float) -> int:
-        return self._answered("confirmation", now)
+        return self._completed("confirmation", now)
 
     def submit(self, record: Record) -> bool:
         self.held.append(record)
@@ -239,7 +239,7 @@ class ScriptedCore:
         self.calls.append(("subscribe", (tuple(topics), pattern)))
 
     def unsubscribe(self, now: float) -> int:
-        return self._answered("unsubscribe", None)
+        return self._completed("unsubscribe", None)
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         self.calls.append(("assign", list(partitions)))
@@ -253,7 +253,7 @@ class ScriptedCore:
     def commit(
         self, now: float, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
     ) -> int:
-        return self._answered("commit", offsets)
+        return self._completed("commit", offsets)
 
     def offsets_for_times(self, now: float, timestamps: Mapping[TopicPartition, int]) -> int:
         self.calls.append(("offsets_for_times", dict(timestamps)))
@@ -262,7 +262,7 @@ class ScriptedCore:
     def group_metadata(self) -> GroupMetadata:
         return GroupMetadata("billing")
 
-    def _answered(self, call: str, argument: object) -> int:
+    def _completed(self, call: str, argument: object) -> int:
         self.calls.append((call, argument))
         call_id = self._call_id()
         self.effects.append(CompleteRequest(call_id))
@@ -288,7 +288,7 @@ class ScriptedCore:
 
 
 class ScriptedSockets:
-    """Answers each request when ``open``; an exception in ``error`` is raised instead."""
+    """Responds to each request when ``open``; an exception in ``error`` is raised instead."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()

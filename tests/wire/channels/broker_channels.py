@@ -53,7 +53,7 @@ async def well(correlation: int, writer: asyncio.StreamWriter) -> None:
 
 
 async def never(_correlation: int, _writer: asyncio.StreamWriter) -> None:
-    """Reads the request and does not answer."""
+    """Reads the request and does not respond."""
 
 
 def kind(outcome: Replied | Failed) -> FailureKind:

@@ -9,7 +9,7 @@ from wire.channels.broker_channels import (
     BrokerChannels,
     Start,
 )
-from wire.fake_broker import Answer, FakeBroker
+from wire.fake_broker import FakeBroker, Respond
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.runtime.net.channels import Channels
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 async def start() -> AsyncIterator[Start]:
     running: list[BrokerChannels] = []
 
-    async def start(answer: Answer, *, silent: bool = False, **options: object) -> BrokerChannels:
-        broker = FakeBroker(answer, silent=silent)
+    async def start(respond: Respond, *, silent: bool = False, **options: object) -> BrokerChannels:
+        broker = FakeBroker(respond, silent=silent)
         node = await broker.start()
         config = ConsumerConfig.from_options(bootstrap_servers="127.0.0.1:1", **options)
         running.append(BrokerChannels(broker, node, Channels(config)))

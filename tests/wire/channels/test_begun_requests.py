@@ -43,7 +43,7 @@ async def test_nothing_begins_before_there_is_a_connection(start: Start) -> None
     assert outcomes == []
 
 
-async def test_over_an_open_connection_a_request_begins_at_once_and_gets_its_answer(
+async def test_over_an_open_connection_a_request_begins_at_once_and_gets_its_response(
     start: Start,
 ) -> None:
     setup = await start(well)
@@ -58,8 +58,8 @@ async def test_over_an_open_connection_a_request_begins_at_once_and_gets_its_ans
     assert all(isinstance(outcome, Replied) for outcome in outcomes)
 
 
-async def _answered_once(start: Start) -> BrokerChannels:
-    """A broker that has answered a request, and answers no further one."""
+async def _responded_once(start: Start) -> BrokerChannels:
+    """A broker that has responded to a request, and responds to no further one."""
 
     async def once(correlation: int, writer: asyncio.StreamWriter) -> None:
         if setup.broker.requests == 1:
@@ -73,7 +73,7 @@ async def _answered_once(start: Start) -> BrokerChannels:
 async def test_what_has_begun_fails_at_the_end_of_its_time_and_others_with_it(
     start: Start,
 ) -> None:
-    setup = await _answered_once(start)
+    setup = await _responded_once(start)
     outcomes: list[Replied | Failed] = []
     assert _begun(setup, outcomes)
     assert _begun(setup, outcomes, timeout=SHORT)
@@ -104,7 +104,7 @@ async def test_what_cannot_be_written_fails_later_and_keeps_the_connection(start
 async def test_what_has_begun_fails_when_its_channel_is_dropped_and_not_before_that_returns(
     start: Start,
 ) -> None:
-    setup = await _answered_once(start)
+    setup = await _responded_once(start)
     outcomes: list[Replied | Failed] = []
     assert _begun(setup, outcomes)
     setup.channels.reset(setup.node, Channel.HEARTBEAT)

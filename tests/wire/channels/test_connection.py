@@ -101,7 +101,7 @@ async def test_a_connection_closed_in_the_middle_of_a_frame_is_disconnected(star
     assert "check security_protocol" in detail(outcome)
 
 
-async def test_after_a_first_answer_no_hint_at_the_configuration_is_given(start: Start) -> None:
+async def test_after_a_first_response_no_hint_at_the_configuration_is_given(start: Start) -> None:
     async def once(correlation: int, writer: asyncio.StreamWriter) -> None:
         if setup.broker.requests == 1:
             await well(correlation, writer)

@@ -34,13 +34,13 @@ def responses() -> list[type[ResponsePayload]]:
         for version in codec.versions(kind)
     ]
     of_groups = [
-        answer
+        response
         for kind in (
             groups.ListGroupsRequest,
             groups.DescribeGroupsRequest,
             groups.ConsumerGroupDescribeRequest,
         )
-        for _, answer in kind.entities
+        for _, response in kind.entities
     ]
     return list(dict.fromkeys((*spoken, *of_groups)))
 

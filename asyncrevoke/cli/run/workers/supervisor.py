@@ -66,11 +66,11 @@ class Supervisor:
         return HealthServer(
             self._settings.health_host,
             port,
-            self._answer,
+            self._health_response,
             metrics=metrics_of_workers(self._workers) if self._settings.metrics else None,
         )
 
-    def _answer(self) -> HealthResponse:
+    def _health_response(self) -> HealthResponse:
         workers = list(self._workers.items())
         facts: list[Mapping[str, object]] = []
         for number, worker in workers:

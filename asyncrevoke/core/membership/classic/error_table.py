@@ -27,7 +27,7 @@ JOIN_ERRORS: dict[ErrorCode, JoinErrorAction] = {
     ErrorCode.coordinator_not_available: JoinErrorAction.FIND_COORDINATOR,
     ErrorCode.coordinator_load_in_progress: JoinErrorAction.WAIT_FOR_LOADING,
     ErrorCode.rebalance_in_progress: JoinErrorAction.RETRY,
-    # A coordinator answers all members with this error if one of them has sent what it cannot
+    # A coordinator responds to all members with this error if one of them has sent what it cannot
     # read: the others are served again when that one is gone.
     ErrorCode.unknown_server_error: JoinErrorAction.RETRY,
 }

@@ -55,7 +55,7 @@ class ClassicHeartbeat:
         self._often_until = float("-inf")
         self._often = False
         self.confirmed_at: float | None = None
-        # Send time of the last request that was answered as a member's, also during a rebalance.
+        # Send time of the last request that was accepted as a member's, also during a rebalance.
         self.member_at: float | None = None
 
     def start(self, now: float) -> None:
@@ -72,7 +72,7 @@ class ClassicHeartbeat:
         self._outbox.stop_background_heartbeat()
 
     def confirm(self, sent_at: float) -> None:
-        """A request sent at this time was answered without an error."""
+        """The response to a request sent at this time has no error."""
         if self.confirmed_at is None or sent_at > self.confirmed_at:
             self.confirmed_at = sent_at
         self._heard(sent_at)
@@ -82,7 +82,7 @@ class ClassicHeartbeat:
             self.member_at = sent_at
 
     def may_be_evicted(self, now: float) -> bool:
-        """Whether no request was answered as a member's for longer than the session timeout, or
+        """Whether no request was accepted as a member's for longer than the session timeout, or
         than the rebalance timeout."""
         limit = min(self._config.session_timeout, self._config.rebalance_timeout)
         return self.member_at is not None and now - self.member_at > limit
@@ -125,7 +125,9 @@ class ClassicHeartbeat:
             node,
             Channel.HEARTBEAT,
             self._timeout,
-            lambda later, reply: self._heartbeat_answered(later, node, identity, now, reply),
+            lambda later, reply: self._heartbeat_response_received(
+                later, node, identity, now, reply
+            ),
         )
 
     @property
@@ -147,12 +149,12 @@ class ClassicHeartbeat:
                 self._config.heartbeat_interval,
                 self._timeout,
                 lambda reply: heartbeat[1] if _still_ours(reply) else None,
-                lambda now, sent_at, reply: self._background_answered(
+                lambda now, sent_at, reply: self._background_response_received(
                     now, identity, sent_at, reply
                 ),
             )
 
-    def _background_answered(
+    def _background_response_received(
         self, now: float, sent: GroupMetadata, sent_at: float, reply: Reply
     ) -> None:
         if isinstance(reply, HeartbeatResponse):
@@ -168,7 +170,7 @@ class ClassicHeartbeat:
         )
         self.soon(now)
 
-    def _heartbeat_answered(
+    def _heartbeat_response_received(
         self, now: float, asked: Node, sent: GroupMetadata, sent_at: float, reply: Reply
     ) -> None:
         self._in_flight = False
@@ -177,14 +179,14 @@ class ClassicHeartbeat:
         if isinstance(reply, HeartbeatResponse):
             action = _action(reply.error)
             if action is ClassicHeartbeatAction.FIND_COORDINATOR:
-                self._unanswered(now, asked, reply.error.name)
+                self._no_response(now, asked, reply.error.name)
             else:
                 self._apply(now, sent, sent_at, reply.error, action)
         elif isinstance(reply, Failed) and reply.kind in FATAL_FAILURES:
             self._member.heartbeat_failed(now, reply)
         else:
             detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
-            self._unanswered(now, asked, detail)
+            self._no_response(now, asked, detail)
 
     def _apply(
         self,
@@ -213,9 +215,9 @@ class ClassicHeartbeat:
                     "debug", "heartbeat failed; the member continues", error=error.name
                 )
 
-    def _unanswered(self, now: float, asked: Node, why: str) -> None:
-        self._log.unanswered(now, self.confirmed_at, self._config.session_timeout)
-        self._coordinator.unanswered(now, f"Heartbeat: {why}", asked)
+    def _no_response(self, now: float, asked: Node, why: str) -> None:
+        self._log.no_response(now, self.confirmed_at, self._config.session_timeout)
+        self._coordinator.no_response(now, f"Heartbeat: {why}", asked)
         self._coordinator.call_when_known("beat", self.soon, now)
 
 

@@ -74,14 +74,14 @@ class ClassicIdentity:
         self.member_id = member_id
 
     def joined(self, member_id: str, generation: int, term: int) -> None:
-        """The coordinator of this ``term`` has answered JoinGroup with a generation."""
+        """The coordinator of this ``term`` has responded to JoinGroup with a generation."""
         if member_id != self.member_id:
             self._member_id_unwritten_since = term
         self.member_id = member_id
         self.generation = generation
 
     def synced(self, now: float) -> None:
-        """The coordinator has answered SyncGroup with an assignment."""
+        """The coordinator has responded to SyncGroup with an assignment."""
         self._synced_at, self._synced_generation = now, self.generation
         self._member_id_unwritten_since = None
 

@@ -29,7 +29,7 @@ _RETRY_TIMER = "join-retry"
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 1.0
 # The coordinator may delay the response to a JoinGroup until the rebalance timeout. A JoinGroup
-# that takes so long is sent again: the coordinator may have forgotten it, or answered it on a dead
+# that takes so long is sent again: the coordinator may have forgotten it, or responded on a dead
 # connection, and removes members that have not joined by the rebalance timeout.
 _SHARE_OF_REBALANCE = 0.75
 _SHARE_OF_SESSION = 0.75
@@ -41,7 +41,7 @@ class JoinAndSync:
     """At most one JoinGroup or SyncGroup outstanding.
 
     A JoinGroup without a response is sent again with the same member id and metadata: the
-    coordinator then answers with the running generation instead of starting another rebalance.
+    coordinator then responds with the running generation instead of starting another rebalance.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class JoinAndSync:
         self._term = 0
         self._retried = False
         # Requests in a row without a response in time.
-        self._unanswered = 0
+        self._without_response = 0
         # Whether the coordinator knows this member by a generation.
         self._known = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
@@ -134,17 +134,17 @@ class JoinAndSync:
         )
 
     def sync(self, now: float, request: SyncGroupRequest) -> None:
-        """Send this SyncGroup to the coordinator that has answered the JoinGroup. Another one knows
-        only the generations that were assigned: then ``sync_answered`` reports no response."""
+        """Send this SyncGroup to the coordinator that has responded to the JoinGroup. Another one
+        knows only the generations that were assigned: then there is no response to report."""
         self._joined_by, self._request = self._request, None
         if self._coordinator.node is None or self.has_moved:
-            self._member.sync_answered(now, now, None)
+            self._member.sync_response_received(now, now, None)
         else:
             self._send_sync(now, request, self._coordinator.node)
 
     def expect_response(self, now: float, seconds: float = _LATE_AFTER) -> None:
-        """The coordinator has moved on and not answered the request. The response is on its way,
-        or went to a dead connection. If it does not come in time, ask on a new connection."""
+        """The coordinator has moved on, and the request has no response yet. It is on its way, or
+        went to a dead connection. If it does not come in time, ask on a new connection."""
         if self._outstanding is not None and not self._outbox.has_timer(_LATE_TIMER):
             self._outbox.set_timer(_LATE_TIMER, now + seconds, self._reconnect)
 
@@ -159,13 +159,13 @@ class JoinAndSync:
         """Forget all but the response to a JoinGroup, for ``on_reply``. False without one."""
         outstanding = self._outstanding if self._request is not None else None
         if outstanding is not None:
-            self._outbox.redirect(outstanding, partial(self._answered_after_all, on_reply))
+            self._outbox.redirect(outstanding, partial(self._hand_over_response, on_reply))
             self._forgotten = self.sent_to
             self._outstanding = None
         self.cancel()
         return outstanding is not None
 
-    def _answered_after_all(self, on_reply: OnReply, now: float, reply: Reply) -> None:
+    def _hand_over_response(self, on_reply: OnReply, now: float, reply: Reply) -> None:
         self._forgotten = None
         on_reply(now, reply)
 
@@ -190,7 +190,7 @@ class JoinAndSync:
             # one the coordinator removes a member that it has added, or a static one that was
             # replaced (KIP-345), when its session ends.
             longest = min(max(longest, session / 2), session * _SHARE_OF_SESSION)
-            return min(session / 2 * 2.0 ** min(self._unanswered, 16), longest)
+            return min(session / 2 * 2.0 ** min(self._without_response, 16), longest)
         return min(longest, session)
 
     def _send_join(self, _now: float) -> None:
@@ -202,31 +202,31 @@ class JoinAndSync:
         if self._request is None:
             return
         if self._forgotten is not None:
-            # Brokers answer in order: the request would wait behind the forgotten one.
+            # Brokers respond in order: the request would wait behind the forgotten one.
             self._outbox.put(ResetConnection(self._forgotten, Channel.JOIN))
             self._forgotten = None
         self.sent_to, self._term = node, self._coordinator.term
         self._outstanding = self._outbox.send(
-            self._request, node, Channel.JOIN, self._timeout, self._join_answered
+            self._request, node, Channel.JOIN, self._timeout, self._join_response_received
         )
 
-    def _join_answered(self, now: float, reply: Reply) -> None:
+    def _join_response_received(self, now: float, reply: Reply) -> None:
         self._outstanding = None
         self._outbox.cancel_timer(_LATE_TIMER)
         if isinstance(reply, JoinGroupResponse):
-            self._unanswered = 0
-            self._member.join_answered(now, reply)
+            self._without_response = 0
+            self._member.join_response_received(now, reply)
             return
-        self._unanswered += isinstance(reply, Failed) and reply.kind is FailureKind.TIMEOUT
+        self._without_response += isinstance(reply, Failed) and reply.kind is FailureKind.TIMEOUT
         detail = self._failure(now, reply)
-        if detail is None or not self._member.join_unanswered(now):
+        if detail is None or not self._member.no_join_response(now):
             return
         if not self._retried:
             # Brokers close idle connections: try a new one at once.
             self._retried = True
             self._coordinator.call_when_known("join", self._send_join, now)
         else:
-            self._coordinator.unanswered(now, f"JoinGroup: {detail}", self.sent_to)
+            self._coordinator.no_response(now, f"JoinGroup: {detail}", self.sent_to)
             self.join_later(now, detail)
 
     def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
@@ -236,21 +236,21 @@ class JoinAndSync:
             node,
             Channel.JOIN,
             self._timeout,
-            lambda later, reply: self._sync_answered(later, now, reply),
+            lambda later, reply: self._sync_response_received(later, now, reply),
         )
 
-    def _sync_answered(self, now: float, sent_at: float, reply: Reply) -> None:
+    def _sync_response_received(self, now: float, sent_at: float, reply: Reply) -> None:
         self._outstanding = None
         self._outbox.cancel_timer(_LATE_TIMER)
         if isinstance(reply, SyncGroupResponse):
             if reply.error is ErrorCode.none:
                 self._backoff.succeeded()
-            self._member.sync_answered(now, sent_at, reply)
+            self._member.sync_response_received(now, sent_at, reply)
             return
         detail = self._failure(now, reply)
         if detail is not None:
-            self._coordinator.unanswered(now, f"SyncGroup: {detail}", self.sent_to)
-            self._member.sync_answered(now, sent_at, None)
+            self._coordinator.no_response(now, f"SyncGroup: {detail}", self.sent_to)
+            self._member.sync_response_received(now, sent_at, None)
 
     def _failure(self, now: float, reply: Reply) -> str | None:
         """Why there is no response; None if the failure is fatal, and was reported."""

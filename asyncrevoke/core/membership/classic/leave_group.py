@@ -31,7 +31,7 @@ class LeaveGroup:
     sent later. A classic group then rejects it, but a coordinator that assigns (classic members in
     a group of the consumer protocol) adds a member whose partitions have no reader until the
     rebalance timeout. So the response to that JoinGroup is awaited, and the added member leaves
-    too. This takes no longer than a rebalance: LeaveGroup makes a classic coordinator answer a
+    too. This takes no longer than a rebalance: LeaveGroup makes a classic coordinator respond to a
     delayed JoinGroup.
     """
 
@@ -55,23 +55,23 @@ class LeaveGroup:
         self._reason = ""
         self._outstanding: int | None = None
         self._sent_to: Node | None = None
-        # The broker that has not answered a cancelled LeaveGroup.
+        # The broker that has not responded to a cancelled LeaveGroup.
         self._forgotten: Node | None = None
         # Whether LeaveGroup is to be sent (again), and whether a JoinGroup is outstanding.
         self._owed = False
         self._joins = False
-        # Whether a LeaveGroup was answered, and why the last one did not succeed.
-        self._answered = False
+        # Whether a LeaveGroup has ended, by a response or a failure, and why the last one failed.
+        self._has_ended = False
         self._error: str | None = None
 
     def leave(self, now: float, member_id: str, reason: str) -> None:
         """Send LeaveGroup when the coordinator is known; for a member without an id, when its
-        JoinGroup is answered with one."""
+        JoinGroup gets a response with one."""
         self.cancel()
         self._member_id, self._reason = member_id, reason
-        self._answered, self._error = False, None
+        self._has_ended, self._error = False, None
         self._owed = bool(member_id)
-        self._joins = self._joining.hand_over(self._join_answered)
+        self._joins = self._joining.hand_over(self._join_response_received)
         self._outbox.set_timer(_TIMER, now + self._timeout, self._overdue)
         self._proceed(now)
 
@@ -84,11 +84,11 @@ class LeaveGroup:
         self._owed = self._joins = False
         self._outbox.cancel_timer(_TIMER)
         if self._outstanding is not None:
-            self._outbox.redirect(self._outstanding, self._answered_too_late)
+            self._outbox.redirect(self._outstanding, self._late_response_received)
             self._forgotten = self._sent_to
             self._outstanding = None
 
-    def _answered_too_late(self, _now: float, _reply: Reply) -> None:
+    def _late_response_received(self, _now: float, _reply: Reply) -> None:
         self._forgotten = None
 
     def _proceed(self, now: float) -> None:
@@ -104,7 +104,7 @@ class LeaveGroup:
         if node is None or not self._owed or self._outstanding is not None:
             return
         if self._forgotten is not None:
-            # Brokers answer in order: the request would wait behind the cancelled one.
+            # Brokers respond in order: the request would wait behind the cancelled one.
             self._outbox.put(ResetConnection(self._forgotten, Channel.HEARTBEAT))
             self._forgotten = None
         self._owed = False
@@ -119,19 +119,19 @@ class LeaveGroup:
             node,
             Channel.HEARTBEAT,
             self._timeout,
-            self._leave_answered,
+            self._leave_response_received,
         )
 
-    def _leave_answered(self, now: float, reply: Reply) -> None:
+    def _leave_response_received(self, now: float, reply: Reply) -> None:
         self._outstanding = None
-        self._answered = True
+        self._has_ended = True
         if not isinstance(reply, LeaveGroupResponse):
             self._error = "no response"
         else:
             self._error = None if reply.error is ErrorCode.none else reply.error.name
         self._proceed(now)
 
-    def _join_answered(self, now: float, reply: Reply) -> None:
+    def _join_response_received(self, now: float, reply: Reply) -> None:
         if not self._joins:
             return
         self._joins = False
@@ -148,7 +148,7 @@ class LeaveGroup:
         self._end(now)
 
     def _end(self, now: float) -> None:
-        if not self._answered and (self._owed or self._outstanding is not None):
+        if not self._has_ended and (self._owed or self._outstanding is not None):
             self._outbox.emit(
                 "warning",
                 "left without notifying the coordinator; partitions move at session timeout",

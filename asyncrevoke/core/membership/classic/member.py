@@ -124,7 +124,7 @@ class ClassicMembership:
 
     @property
     def member_at(self) -> float | None:
-        """Send time of the last request that was answered as a member's."""
+        """Send time of the last request that was accepted as a member's."""
         return self._heartbeat.member_at
 
     @property

@@ -48,15 +48,17 @@ class JoinReactions(Protocol):
         """The JoinGroup to send now, with what the member owns now."""
         ...
 
-    def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
-        """JoinGroup was answered."""
+    def join_response_received(self, now: float, reply: JoinGroupResponse) -> None:
+        """The response to JoinGroup was received."""
 
-    def join_unanswered(self, now: float) -> bool:
+    def no_join_response(self, now: float) -> bool:
         """JoinGroup got no response; whether it is to be sent again."""
         ...
 
-    def sync_answered(self, now: float, sent_at: float, reply: SyncGroupResponse | None) -> None:
-        """SyncGroup was answered; None: it got no response, or cannot be sent."""
+    def sync_response_received(
+        self, now: float, sent_at: float, reply: SyncGroupResponse | None
+    ) -> None:
+        """The response to SyncGroup was received; None: there is none, or it cannot be sent."""
 
     def request_failed(self, now: float, failed: Failed) -> None:
         """No JoinGroup or SyncGroup can succeed."""
@@ -66,7 +68,7 @@ class LeaveGroupReactions(Protocol):
     """The end of LeaveGroup; implemented by :class:`.member.ClassicMembership`."""
 
     def leave_ended(self, now: float) -> None:
-        """LeaveGroup was answered, or is not waited for any longer."""
+        """LeaveGroup got a response, or is not waited for any longer."""
 
 
 class LeaderReactions(Protocol):

@@ -145,15 +145,15 @@ class MemberRebalance:
             )
         )
 
-    def join_unanswered(self, now: float) -> bool:
+    def no_join_response(self, now: float) -> bool:
         """See :class:`.reactions.JoinReactions`, as for the other responses."""
         if self._member.is_leaving and self._identity.state is ClassicState.AWAIT_ID:
             self._member.leave_ended(now)
             return False
         return True
 
-    def join_answered(self, now: float, reply: JoinGroupResponse) -> None:
-        """The coordinator has answered JoinGroup."""
+    def join_response_received(self, now: float, reply: JoinGroupResponse) -> None:
+        """The coordinator has responded to JoinGroup."""
         if reply.error is ErrorCode.none:
             self._joined(now, reply)
             return
@@ -240,8 +240,10 @@ class MemberRebalance:
         """This member leads, and cannot assign."""
         self._member.fail(now, error)
 
-    def sync_answered(self, now: float, sent_at: float, reply: SyncGroupResponse | None) -> None:
-        """The coordinator has answered SyncGroup, or has not."""
+    def sync_response_received(
+        self, now: float, sent_at: float, reply: SyncGroupResponse | None
+    ) -> None:
+        """The coordinator has responded to SyncGroup, or has not."""
         if self._identity.state is not ClassicState.AWAIT_SYNC:
             return
         if reply is None:
@@ -327,7 +329,7 @@ class MemberRebalance:
             self.requests.expect_response(now)
 
     def heartbeat_confirmed(self, now: float) -> None:
-        """A heartbeat of this generation was confirmed before SyncGroup was answered."""
+        """A heartbeat of this generation was confirmed before the response to SyncGroup."""
         # The others may have their assignments, and this one be lost. The leader waits for nobody.
         if self.leader.leads:
             self.requests.expect_response(now)

@@ -24,12 +24,12 @@ class ClassicTransition(enum.Enum):
 
     ASK_ID = "JoinGroup without a member id sent"
     JOIN = "JoinGroup with the member id sent"
-    JOINED = "JoinGroup answered with a generation"
-    SYNCED = "SyncGroup answered with an assignment"
+    JOINED = "the response to JoinGroup has a generation"
+    SYNCED = "the response to SyncGroup has an assignment"
     REVOKE = "partitions must be released before the next join"
     EVICTED = "the coordinator does not know the membership any more"
     LEAVE = "LeaveGroup sent"
-    LEFT = "LeaveGroup answered, or there was nothing to leave"
+    LEFT = "LeaveGroup got a response, or there was nothing to leave"
     FAIL = "a permanent error"
 
 

@@ -49,9 +49,9 @@ class _BackgroundNews(NamedTuple):
 
 
 class ConsumerGroupHeartbeat:
-    """Sends the heartbeats that ``member`` composes, and reports the answers to it.
+    """Sends the heartbeats that ``member`` composes, and reports the responses to it.
 
-    ``confirmed_at`` is the send time of the last heartbeat that was answered without an error.
+    ``confirmed_at`` is the send time of the last heartbeat whose response has no error.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ConsumerGroupHeartbeat:
         self._asked: Node | None = None
         self._again = False
         # Whether the heartbeat in flight is of a membership that has ended.
-        self._ignore_answer = False
+        self._ignore_response = False
         self._full = True
         self._full_until = float("-inf")
         self._interval = config.heartbeat_interval
@@ -102,12 +102,12 @@ class ConsumerGroupHeartbeat:
         next."""
         self._running = False
         self._again = False
-        self._ignore_answer = self._in_flight
+        self._ignore_response = self._in_flight
         self._outbox.cancel_timer(_TIMER)
         self._update_background_heartbeat()
 
     def soon(self, now: float) -> None:
-        """Send a heartbeat now, or when the one in flight is answered."""
+        """Send a heartbeat now, or when the one in flight has its response."""
         if not self._running:
             return
         self._beat(now)
@@ -147,16 +147,16 @@ class ConsumerGroupHeartbeat:
             self._outbox.set_timer(_TIMER, now + delay, self._beat, spread=delay)
 
     def elsewhere(self, now: float, why: str) -> None:
-        """Another broker than the coordinator answered: send all fields to the coordinator."""
+        """Another broker than the coordinator responded: send all fields to the coordinator."""
         self._coordinator.mark_unknown(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._send_all_fields(now)
 
-    def unanswered(self, now: float, reply: Reply) -> None:
+    def no_response(self, now: float, reply: Reply) -> None:
         """It has no response: send all fields when the coordinator is known."""
         why = type(reply).__name__
         if isinstance(reply, Failed):
             why = reply.detail or reply.kind.value
-        self._coordinator.unanswered(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
+        self._coordinator.no_response(now, f"ConsumerGroupHeartbeat: {why}", self._asked)
         self._send_all_fields(now)
 
     def _send_all_fields(self, now: float) -> None:
@@ -195,7 +195,7 @@ class ConsumerGroupHeartbeat:
             node,
             Channel.HEARTBEAT,
             self._timeout,
-            lambda later, reply: self._heartbeat_answered(later, request, now, reply),
+            lambda later, reply: self._heartbeat_response_received(later, request, now, reply),
         )
 
     @property
@@ -218,11 +218,11 @@ class ConsumerGroupHeartbeat:
                 self._interval,
                 self._timeout,
                 lambda reply: _with_epoch_of(reply, message),
-                self._background_answered,
+                self._background_response_received,
                 same_membership=goes_on,
             )
 
-    def _background_answered(self, now: float, sent_at: float, reply: Reply) -> None:
+    def _background_response_received(self, now: float, sent_at: float, reply: Reply) -> None:
         news = True
         match reply:
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none):
@@ -249,18 +249,18 @@ class ConsumerGroupHeartbeat:
             reason=response,
         )
 
-    def _heartbeat_answered(
+    def _heartbeat_response_received(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
         self._in_flight = False
-        if not self._ignore_answer:
-            self._member.heartbeat_answered(now, sent, sent_at, reply)
+        if not self._ignore_response:
+            self._member.heartbeat_response_received(now, sent, sent_at, reply)
             return
-        self._ignore_answer = False
+        self._ignore_response = False
         if isinstance(reply, Failed):
             self._full_until = now + _FULL_AFTER_SILENCE
             why = f"ConsumerGroupHeartbeat: {reply.detail}"
-            self._coordinator.unanswered(now, why, self._asked)
+            self._coordinator.no_response(now, why, self._asked)
         if self._again:
             self._beat(now)
 

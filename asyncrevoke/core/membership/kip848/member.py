@@ -129,7 +129,7 @@ class ConsumerGroupMembership:
 
     @property
     def member_at(self) -> float | None:
-        """The same: only members are answered without an error."""
+        """The same: only the responses to members have no error."""
         return self._heartbeat.confirmed_at
 
     @property
@@ -290,15 +290,15 @@ class ConsumerGroupMembership:
         self._reactions.epoch_changed(now)
         return True
 
-    def heartbeat_answered(
+    def heartbeat_response_received(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
-        """A heartbeat was answered, or has failed."""
+        """The response to a heartbeat was received, or it has failed."""
         match reply:
             case ConsumerGroupHeartbeatResponse(error=error) if error in _MOVED:
                 self._heartbeat.elsewhere(now, error.name)
             case ConsumerGroupHeartbeatResponse() if sent.member_epoch < JOIN_EPOCH:
-                self._leave_answered(now, reply)
+                self._leave_response_received(now, reply)
             case ConsumerGroupHeartbeatResponse() if self.state is MemberState.LEAVING:
                 self._heartbeat.soon(now)
             case ConsumerGroupHeartbeatResponse(error=ErrorCode.none, member_epoch=epoch) if (
@@ -321,8 +321,8 @@ class ConsumerGroupMembership:
             case Failed(kind=FailureKind.AUTHENTICATION):
                 self.fail(now, fatal_error(reply))
             case _:
-                self._log.unanswered(now, self._heartbeat.confirmed_at, self._heartbeat.session)
-                self._heartbeat.unanswered(now, reply)
+                self._log.no_response(now, self._heartbeat.confirmed_at, self._heartbeat.session)
+                self._heartbeat.no_response(now, reply)
 
     def _confirmed(
         self,
@@ -453,7 +453,7 @@ class ConsumerGroupMembership:
         self._outbox.set_timer(_LEAVE_TIMER, now + _LEAVE_TIMEOUT, self._leave_overdue)
         self._heartbeat.soon(now)
 
-    def _leave_answered(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
+    def _leave_response_received(self, now: float, reply: ConsumerGroupHeartbeatResponse) -> None:
         if self.state is MemberState.LEAVING:
             self._log.left(None if reply.error is ErrorCode.none else reply.error.name)
             self._left(now)

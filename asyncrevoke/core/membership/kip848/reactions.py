@@ -21,10 +21,10 @@ class ConsumerGroupHeartbeatReactions(Protocol):
         and changes nothing."""
         ...
 
-    def heartbeat_answered(
+    def heartbeat_response_received(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply
     ) -> None:
-        """A heartbeat was answered, or has failed."""
+        """The response to a heartbeat was received, or it has failed."""
 
     def background_epoch(self, now: float, epoch: int) -> bool:
         """The thread got this epoch; whether it is a new one."""

@@ -28,10 +28,10 @@ class MemberTransition(enum.Enum):
     JOIN = "there is something to read: a full heartbeat with epoch 0"
     RECONCILE = "an assignment came, or everything is to be released"
     REVOCATION_COMPLETE = "no instance is being revoked"
-    ACKNOWLEDGED = "the coordinator has answered a heartbeat with all that is owned"
+    ACKNOWLEDGED = "the coordinator has responded to a heartbeat with all that is owned"
     FENCED = "the coordinator does not know this member, or not with this epoch"
     LEAVE = "a heartbeat with epoch -1 or -2 is due"
-    LEFT = "it was answered, or there was nothing to leave"
+    LEFT = "it got a response, or there was nothing to leave"
     FAIL = "a permanent error"
 
 

@@ -11,7 +11,7 @@ _BROKERS_SESSION = 10.0
 
 
 class SilenceOracle:
-    """A session and five seconds after its connections have died, a member waits for no answer on
+    """A session and five seconds after its connections have died, a member waits for no response on
     one of them, and has a heartbeat confirmed."""
 
     def __init__(self, state: OracleState) -> None:
@@ -34,7 +34,7 @@ class SilenceOracle:
         if waiting:
             raise Violation(
                 "silence",
-                f"client {client} still waits for answers on connections that died at "
+                f"client {client} still waits for responses on connections that died at "
                 f"{began_at:.3f}: {waiting}",
             )
         # While it joins, it is a member by that.

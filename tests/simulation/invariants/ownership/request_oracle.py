@@ -44,7 +44,7 @@ _ONE_AT_A_TIME = (
 
 class RequestOracle:
     """Compares what is sent with what its view has. What is in flight is noted there too, until
-    it is answered."""
+    it has its response."""
 
     def __init__(self, state: OracleState, follow_ups: FollowUpOracle, calls: CallOracle) -> None:
         self._state = state

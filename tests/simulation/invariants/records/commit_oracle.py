@@ -20,7 +20,7 @@ _NONE = -1
 
 
 class CommitOracle:
-    """Follows each commit() from the call to its answer, and the offsets that brokers reject."""
+    """Follows each commit() from the call to its result, and the offsets that brokers reject."""
 
     def __init__(self, state: OracleState) -> None:
         self._state = state
@@ -58,8 +58,8 @@ class CommitOracle:
         self._requests[view.member.client, call_id] = needs
         self._state.counts["commits asked for"] += 1
 
-    def answered(self, view: MemberView, complete: CompleteRequest) -> None:
-        """A call is answered."""
+    def completed(self, view: MemberView, complete: CompleteRequest) -> None:
+        """A call is completed."""
         client = view.member.client
         needs = self._requests.pop((client, complete.call_id), None)
         if needs is None:
@@ -80,11 +80,11 @@ class CommitOracle:
         self,
         view: MemberView,
         seconds: float,
-        answer: Mapping[TopicPartition, OffsetAndMetadata | None],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
     ) -> None:
         """A member received committed offsets, which were committed at some time since it asked."""
         asked_at = self._state.clock.now - seconds
-        for partition, received in answer.items():
+        for partition, received in offsets.items():
             history = self._history.get(partition, [])
             before = [offset for at, offset in history if at <= asked_at][-1:]
             since = [offset for at, offset in history if at > asked_at]
@@ -132,5 +132,5 @@ class CommitOracle:
         if left:
             raise Violation(
                 "acknowledged",
-                f"client {view.member.client} has closed, and commits {left} are not answered",
+                f"client {view.member.client} has closed, and commits {left} are not completed",
             )

@@ -174,7 +174,7 @@ class DeliveryOracles:
         return self._state.brokers.group.accepts(view.member.client, ours)
 
     def delayed(self, view: MemberView, wanted: frozenset[TopicPartition], ours: bool) -> None:
-        """``delay_revoke`` has answered."""
+        """``delay_revoke`` has returned."""
         held = all(tp in view.held and not view.unreported[tp] for tp in wanted)
         if ours != held:
             raise Violation(
@@ -363,7 +363,7 @@ class DeliveryOracles:
         self, client: int, partition: TopicPartition, holding: Holding
     ) -> bool:
         """Whether its owner has read the offset after the revocation was announced: it releases the
-        partition when the answer comes, without reading it again."""
+        partition when the response comes, without reading it again."""
         since = holding.revoking_since
         return since is not None and self._read_at.get((client, partition), -1.0) >= since
 

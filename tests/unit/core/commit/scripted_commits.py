@@ -53,7 +53,7 @@ class KnownCoordinator:
     def mark_unknown(self, _now: float, why: str, _asked: Node | None) -> None:
         self.searches.append(why)
 
-    def unanswered(self, now: float, why: str, asked: Node | None) -> None:
+    def no_response(self, now: float, why: str, asked: Node | None) -> None:
         self.mark_unknown(now, why, asked)
 
 
@@ -147,7 +147,7 @@ class CommittingGroup(IgnoredPartitions):
         assert isinstance(send.message, OffsetCommitRequest)
         return send, {entry.partition: entry.offset for entry in send.message.entries}
 
-    def answer(self, send: Send, **errors: ErrorCode) -> None:
+    def respond(self, send: Send, **errors: ErrorCode) -> None:
         assert isinstance(send.message, OffsetCommitRequest)
         partitions = [entry.partition for entry in send.message.entries]
         codes = {A: errors.get("a", ErrorCode.none), B: errors.get("b", ErrorCode.none)}
@@ -155,12 +155,12 @@ class CommittingGroup(IgnoredPartitions):
         self.event(Replied(send.request_id, response))
 
     def holds(self, offset: int) -> None:
-        """The broker is asked what it holds of A, and answers."""
+        """The broker is asked what it holds of A, and responds."""
         (asked,) = self.sent()
         assert isinstance(asked.message, OffsetFetchRequest)
         held = FetchedOffset(partition=A, error=ErrorCode.none, offset=offset)
-        answer = OffsetFetchResponse(error=ErrorCode.none, offsets=(held,))
-        self.event(Replied(asked.request_id, answer))
+        response = OffsetFetchResponse(error=ErrorCode.none, offsets=(held,))
+        self.event(Replied(asked.request_id, response))
 
     def event(self, event: Event) -> None:
         self.outbox.route(1.0, event)

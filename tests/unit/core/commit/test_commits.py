@@ -1,4 +1,4 @@
-"""Commits: coalesced, one in flight, and each answer with its meaning."""
+"""Commits: coalesced, one in flight, and each response with its meaning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_one_request_carries_every_partition_that_owes_something() -> None:
     group.commits.flush(0.0)
     send, offsets = group.commit()
     assert offsets == {A: 5, B: 7}
-    group.answer(send)
+    group.respond(send)
     assert (group.a.committed_offset, group.b.committed_offset) == (5, 7)
     assert not group.sent()
 
@@ -44,7 +44,7 @@ def test_what_is_done_while_one_is_in_flight_goes_with_the_next() -> None:
     group.done(group.a, 5)
     group.commits.flush(0.0)
     assert not group.sent(), "at most one is in flight"
-    group.answer(send)
+    group.respond(send)
     assert group.commit()[1] == {A: 10}
 
 
@@ -57,7 +57,7 @@ def test_an_error_for_the_current_membership_counts(error: ErrorCode) -> None:
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
-    group.answer(send, a=error)
+    group.respond(send, a=error)
     assert group.member.heard == [error]
 
 
@@ -71,13 +71,13 @@ def test_a_topic_that_the_coordinator_does_not_know_holds_no_other_up(error: Err
     group.done(group.b, 7)
     group.commits.flush(0.0)
     send, _ = group.commit()
-    group.answer(send, a=error)
+    group.respond(send, a=error)
     assert group.b.committed_offset == 7
     group.done(group.b, 1)
     group.commits.flush(1.0)
     send, offsets = group.commit()
     assert offsets == {B: 8}
-    group.answer(send)
+    group.respond(send)
     group.outbox.route(2.0, TimerFired("commit-unknown-topic"))
     assert group.commit()[1] == {A: 5}
 
@@ -89,7 +89,7 @@ def test_a_commit_rejected_for_its_generation_is_retried_with_the_new_one(error:
     group.commits.flush(0.0)
     send, _ = group.commit()
     group.member.member_identity = group.member.member_identity._replace(generation=4)
-    group.answer(send, a=error)
+    group.respond(send, a=error)
     assert group.member.heard == []
     group.retry()
     send, offsets = group.commit()
@@ -118,7 +118,9 @@ def test_a_lost_partition_is_never_committed_again() -> None:
     assert group.commit()[1] == {B: 5}
 
 
-def test_a_lost_answer_is_committed_again_and_verified_before_the_release() -> None:
+def test_after_a_lost_response_offsets_are_committed_again_and_verified_before_the_release() -> (
+    None
+):
     group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
@@ -129,7 +131,7 @@ def test_a_lost_answer_is_committed_again_and_verified_before_the_release() -> N
     send, offsets = group.commit()
     assert offsets == {A: 5}
     group.a.transition(InstanceTransition.REVOKE)
-    group.answer(send)
+    group.respond(send)
     assert not group.commits.is_acknowledged(group.a)
     group.holds(5)
     assert group.commits.is_acknowledged(group.a)
@@ -147,7 +149,7 @@ def test_a_commit_that_a_late_one_has_rewound_is_sent_again() -> None:
     send, offsets = group.commit()
     assert offsets == {A: 10}
     group.a.transition(InstanceTransition.REVOKE)
-    group.answer(send)
+    group.respond(send)
     group.holds(5)
     assert not group.commits.is_acknowledged(group.a)
     group.retry()
@@ -166,7 +168,7 @@ def test_one_line_names_all_partitions_whose_offsets_a_delayed_commit_has_rewoun
     group.retry()
     for instance in (group.a, group.b):
         instance.transition(InstanceTransition.REVOKE)
-    group.answer(group.commit()[0])
+    group.respond(group.commit()[0])
     (verify,) = group.sent()
     held = tuple(FetchedOffset(partition=tp, error=ErrorCode.none, offset=5) for tp in (A, B))
     group.event(Replied(verify.request_id, OffsetFetchResponse(error=ErrorCode.none, offsets=held)))
@@ -183,7 +185,7 @@ def test_a_commit_of_which_a_late_one_has_rewound_the_map_alone_is_sent_again() 
     group.event(Failed(send.request_id, FailureKind.TIMEOUT))
     group.retry()
     group.a.transition(InstanceTransition.REVOKE)
-    group.answer(group.commit()[0])
+    group.respond(group.commit()[0])
     (verify,) = group.sent()
     older = FetchedOffset(partition=A, error=ErrorCode.none, offset=5, metadata="another map")
     group.event(
@@ -194,7 +196,7 @@ def test_a_commit_of_which_a_late_one_has_rewound_the_map_alone_is_sent_again() 
     assert group.commit()[1] == {A: 5}
 
 
-def test_what_was_verified_after_a_lost_answer_is_verified_again_before_the_release() -> None:
+def test_what_was_verified_after_a_lost_response_is_verified_again_before_the_release() -> None:
     group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.flush(0.0)
@@ -202,7 +204,7 @@ def test_what_was_verified_after_a_lost_answer_is_verified_again_before_the_rele
     group.event(Failed(send.request_id, FailureKind.DISCONNECTED, "reset"))
     group.done(group.a, 5)
     group.retry()
-    group.answer(group.commit()[0])
+    group.respond(group.commit()[0])
     group.commits.flush(0.1)
     group.holds(10)
     assert group.commits.is_acknowledged(group.a)
@@ -216,8 +218,8 @@ def test_what_was_verified_after_a_lost_answer_is_verified_again_before_the_rele
     assert not group.commits.is_acknowledged(group.a)
     group.retry()
     send, offsets = group.commit()
-    assert offsets == {A: 10}, "the commit whose answer was lost came after all"
-    group.answer(send)
+    assert offsets == {A: 10}, "the commit whose response was lost came after all"
+    group.respond(send)
     group.holds(10)
     assert group.commits.is_acknowledged(group.a)
 
@@ -230,7 +232,7 @@ def test_a_request_that_never_left_needs_no_verification() -> None:
     group.event(Failed(send.request_id, FailureKind.UNREACHABLE))
     group.retry()
     send, _ = group.commit()
-    group.answer(send)
+    group.respond(send)
     assert group.commits.is_acknowledged(group.a)
 
 
@@ -240,7 +242,7 @@ def test_one_rejected_topic_does_not_hold_the_others_back() -> None:
     group.done(group.b, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
-    group.answer(send, a=ErrorCode.topic_authorization_failed)
+    group.respond(send, a=ErrorCode.topic_authorization_failed)
     assert group.errors == [], "it is tried again, and raised by commit() alone"
     assert group.b.committed_offset == 5
     assert not group.sent()
@@ -251,7 +253,7 @@ def test_a_rejected_group_ends_the_consumer() -> None:
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
-    group.answer(send, a=ErrorCode.group_authorization_failed)
+    group.respond(send, a=ErrorCode.group_authorization_failed)
     assert [type(error) for error in group.errors] == [GroupAuthorizationError]
 
 
@@ -260,7 +262,7 @@ def test_rebalance_in_progress_starts_a_rejoin_and_the_commit_is_retried() -> No
     group.done(group.a, 5)
     group.commits.flush(0.0)
     send, _ = group.commit()
-    group.answer(send, a=ErrorCode.rebalance_in_progress)
+    group.respond(send, a=ErrorCode.rebalance_in_progress)
     assert group.member.rebalances == 1
     group.commits.resume(2.0)
     assert group.commit()[1] == {A: 5}
@@ -270,7 +272,7 @@ def test_metadata_that_is_too_large_is_left_out() -> None:
     group = CommittingGroup(commit_mode="manual")
     group.commits.request(0.0, 1, {A: OffsetAndMetadata(1, "x" * 9000)})
     send, _ = group.commit()
-    group.answer(send, a=ErrorCode.offset_metadata_too_large)
+    group.respond(send, a=ErrorCode.offset_metadata_too_large)
     (send,) = group.sent()
     assert isinstance(send.message, OffsetCommitRequest)
     assert send.message.entries[0].metadata == ""
@@ -285,5 +287,5 @@ def test_a_position_from_the_reset_policy_is_owed_at_once() -> None:
     group.commits.flush(0.0)
     send, offsets = group.commit()
     assert offsets == {A: 0}
-    group.answer(send)
+    group.respond(send)
     assert group.commits.is_acknowledged(group.a)

@@ -29,10 +29,10 @@ def test_commit_after_a_seek_back_waits_for_the_offset_that_was_sought(sought: i
     after = group.core.commit(group.now)
     group.run_until_idle()
     assert after not in group.completed
-    assert group.answer_commit() == {tp(0): 3}
+    assert group.respond_to_commit() == {tp(0): 3}
     assert group.completed[before].error is None
     assert after not in group.completed
-    assert group.answer_commit() == {tp(0): sought}
+    assert group.respond_to_commit() == {tp(0): sought}
     assert group.completed[after].error is None
 
 
@@ -45,8 +45,8 @@ def test_an_offset_that_was_sought_is_committed_although_nothing_is_done_beyond_
     group.run_until_idle()
     group.core.seek(group.now, tp(0), sought)
     group.run_until_idle()
-    assert group.answer_commit() == {tp(0): 3}
+    assert group.respond_to_commit() == {tp(0): 3}
     group.advance(1.0)
-    assert group.answer_commit() == {tp(0): sought}
+    assert group.respond_to_commit() == {tp(0): sought}
     group.advance(5.0)
     assert not group.sends(OffsetCommitRequest), "it is committed once"

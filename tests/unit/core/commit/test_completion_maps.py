@@ -31,10 +31,10 @@ class MapGroup(ScriptedGroup):
         return entry
 
     def committed_map(self, number: int = 0) -> list[Run]:
-        """The runs of the OffsetCommit that is open; it is answered."""
+        """The runs of the OffsetCommit that is open; it gets its response."""
         entry = self.committing_entry(number)
         found = decode(entry.offset, entry.metadata)
-        self.answer_commit()
+        self.respond_to_commit()
         return [] if found is None else list(found.runs)
 
     def take(self, count: int) -> list[Record]:
@@ -246,10 +246,10 @@ def test_a_map_that_was_read_and_is_rejected_as_too_large_is_written_within_the_
     records = group.take(1)
     group.finish(records, 0)
     group.advance(1)
-    group.answer_commit(ErrorCode.offset_metadata_too_large)
+    group.respond_to_commit(ErrorCode.offset_metadata_too_large)
     group.advance(1)
     assert group.committing_entry().metadata == ""
-    group.answer_commit()
+    group.respond_to_commit()
     group.finish(records, 1)
     group.advance(1)
     assert 0 < len(group.committing_entry().metadata) <= 20
@@ -261,7 +261,7 @@ def test_when_all_that_is_left_was_finished_the_offset_moves_to_the_end() -> Non
     group.finish([record], 2)
     group.advance(1)
     assert group.committing_entry().offset == 10
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.core.seeking.lag() == {tp(0): 0}
 
 
@@ -422,9 +422,9 @@ def test_a_map_that_the_broker_rejects_is_left_out_and_smaller_from_then_on(
     group.advance(1)
     rejected = len(group.committing_entry().metadata)
     assert rejected > 40
-    group.answer_commit(error)
+    group.respond_to_commit(error)
     assert (group.committing_entry().offset, group.committing_entry().metadata) == (1, "")
-    group.answer_commit()
+    group.respond_to_commit()
     group.finish(records, *range(200, 400, 2))
     group.advance(1)
     assert 0 < len(group.committing_entry().metadata) <= rejected // 2
@@ -438,7 +438,7 @@ def test_an_offset_without_metadata_that_is_rejected_as_too_large_is_committed_a
     group.produce(0, 2)
     group.finish(group.take(2), 0)
     group.advance(1)
-    group.answer_commit(ErrorCode.invalid_commit_offset_size)
+    group.respond_to_commit(ErrorCode.invalid_commit_offset_size)
     assert not group.sends(OffsetCommitRequest)
     group.advance(1)
     assert group.committing_entry().offset == 1
@@ -467,7 +467,7 @@ def test_a_partition_waits_when_a_crash_would_repeat_too_much_and_the_others_con
                 group.complete(record)
         group.advance(1)
         if group.sends(OffsetCommitRequest):
-            group.answer_commit()
+            group.respond_to_commit()
     (line,) = group.told("delivery of its partition paused")
     assert line["offset"] == 0
     assert delivered < 400

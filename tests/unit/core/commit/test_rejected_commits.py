@@ -37,8 +37,8 @@ class Guarded(ScriptedGroup):
 
     rejected: frozenset[int] = frozenset()
 
-    def answer(self) -> dict[int, int]:
-        """Answer the OffsetCommit that is open; the offsets that it has."""
+    def respond(self) -> dict[int, int]:
+        """Respond to the OffsetCommit that is open; the offsets that it has."""
         send, request = self.only(OffsetCommitRequest)
         offsets = {entry.partition.partition: entry.offset for entry in request.entries}
         errors = tuple(
@@ -55,7 +55,7 @@ class Guarded(ScriptedGroup):
         self.reply(send, OffsetCommitResponse(errors=errors))
         return offsets
 
-    def answer_fetch(self, asked: Send, offset: int) -> None:
+    def respond_to_fetch(self, asked: Send, offset: int) -> None:
         """The broker held this offset of the first partition when it was asked."""
         held = FetchedOffset(partition=tp(0), error=ErrorCode.none, offset=offset)
         self.reply(asked, OffsetFetchResponse(error=ErrorCode.none, offsets=(held,)))
@@ -73,7 +73,7 @@ class Guarded(ScriptedGroup):
         self.run_until_idle()
         return call_id
 
-    def answered(self, call_id: int) -> CompleteRequest:
+    def completion(self, call_id: int) -> CompleteRequest:
         return self.completed[call_id]
 
     def lines(self, event: str) -> list[dict[str, object]]:
@@ -96,17 +96,17 @@ def test_a_rejected_commit_is_tried_again_while_the_others_continue() -> None:
     group.rejected = frozenset({0})
     group.done(0, 1)
     group.advance(0.1)
-    assert group.answer() == {0: 1, 1: 1}
+    assert group.respond() == {0: 1, 1: 1}
     assert [line["partition"] for line in group.lines(RETRIED)] == ["orders-0"]
 
     group.done(1)
     group.advance(0.1)
-    assert group.answer() in ({1: 2}, {0: 1, 1: 2})
+    assert group.respond() in ({1: 2}, {0: 1, 1: 2})
     attempts = 0
     for _ in range(200):
         group.advance(0.1)
         if group.sends(OffsetCommitRequest):
-            assert group.answer() == {0: 1}
+            assert group.respond() == {0: 1}
             attempts += 1
     assert 4 <= attempts <= 12, "with a backoff of some seconds at most"
     assert len(group.lines(RETRIED)) in (2, 3), "a line in ten seconds"
@@ -114,11 +114,11 @@ def test_a_rejected_commit_is_tried_again_while_the_others_continue() -> None:
 
     group.rejected = frozenset()
     group.advance(10.0)
-    assert group.answer() == {0: 1}
+    assert group.respond() == {0: 1}
     assert len(group.lines(ACCEPTED)) == 1
     group.done(0)
     group.advance(0.1)
-    assert group.answer() == {0: 2}
+    assert group.respond() == {0: 2}
 
 
 def test_commit_raises_what_its_own_attempt_was_rejected_with() -> None:
@@ -126,8 +126,8 @@ def test_commit_raises_what_its_own_attempt_was_rejected_with() -> None:
     group.rejected = frozenset({0})
     group.done(0, 1)
     call_id = group.commit()
-    group.answer()
-    error = group.answered(call_id).error
+    group.respond()
+    error = group.completion(call_id).error
     assert isinstance(error, TopicAuthorizationError)
     assert error.partitions == orders(0)
 
@@ -138,13 +138,13 @@ def test_commit_of_a_rejected_partition_is_sent_at_once_and_succeeds_once_acknow
     group.done(0)
     for _ in range(6):
         call_id = group.commit()
-        group.answer()
-        assert group.answered(call_id).error is not None
+        group.respond()
+        assert group.completion(call_id).error is not None
     group.rejected = frozenset()
     call_id = group.commit()
     assert call_id not in group.completed
-    assert group.answer() == {0: 1}
-    assert group.answered(call_id).error is None
+    assert group.respond() == {0: 1}
+    assert group.completion(call_id).error is None
 
 
 def test_a_commit_asked_for_while_another_is_in_flight_does_not_fail_with_that_one() -> None:
@@ -154,12 +154,12 @@ def test_a_commit_asked_for_while_another_is_in_flight_does_not_fail_with_that_o
     first = group.commit()
     group.done(0)
     second = group.commit()
-    group.answer()
-    assert group.answered(first).error is not None
+    group.respond()
+    assert group.completion(first).error is not None
     assert second not in group.completed
     group.rejected = frozenset()
-    assert group.answer() == {0: 2}, "at once, as somebody waits for it"
-    assert group.answered(second).error is None
+    assert group.respond() == {0: 2}, "at once, as somebody waits for it"
+    assert group.completion(second).error is None
 
 
 def test_at_a_revoke_a_rejected_commit_gets_one_last_attempt_and_then_the_partition_goes() -> None:
@@ -168,7 +168,7 @@ def test_at_a_revoke_a_rejected_commit_gets_one_last_attempt_and_then_the_partit
     group.done(0)
     for _ in range(8):
         group.commit()
-        group.answer()
+        group.respond()
     group.rebalance()
     group.rejoin(1)
     assert group.step().to_be_revoked == orders(0)
@@ -177,11 +177,11 @@ def test_at_a_revoke_a_rejected_commit_gets_one_last_attempt_and_then_the_partit
     assert group.committing() == {tp(0): 1}, "at once"
     call_id = group.commit()
     assert group.assigned == orders(0, 1)
-    group.answer()
+    group.respond()
     assert group.assigned == orders(1)
     (line,) = group.lines(UNCOMMITTED)
     assert line["partition"] == "orders-0"
-    assert isinstance(group.answered(call_id).error, TopicAuthorizationError)
+    assert isinstance(group.completion(call_id).error, TopicAuthorizationError)
     assert not group.step().lost, "it was released, and not lost"
 
 
@@ -193,11 +193,11 @@ def test_a_final_commit_that_is_rejected_at_first_is_sent_once_more() -> None:
     group.step()
     group.rejected = frozenset({0})
     assert group.poll() is None
-    group.answer()
+    group.respond()
     assert group.assigned == orders(0, 1)
     group.rejected = frozenset()
     group.advance(0.5)
-    assert group.answer() == {0: 1}
+    assert group.respond() == {0: 1}
     assert group.assigned == orders(1)
     assert not group.lines(UNCOMMITTED)
 
@@ -207,24 +207,26 @@ def test_closing_raises_the_rejection_after_the_group_was_left() -> None:
     group.rejected = frozenset({0})
     group.done(0, 1)
     call_id = group.close()
-    assert group.answer() == {0: 1, 1: 1}
+    assert group.respond() == {0: 1, 1: 1}
     group.advance(0.5)
-    assert group.answer() == {0: 1}
+    assert group.respond() == {0: 1}
     assert call_id not in group.completed
     assert group.count(LeaveGroupRequest) == 1
-    group.answer_leave()
-    assert isinstance(group.answered(call_id).error, TopicAuthorizationError)
+    group.respond_to_leave()
+    assert isinstance(group.completion(call_id).error, TopicAuthorizationError)
     assert len(group.lines(UNCOMMITTED)) == 1
     assert group.committed[tp(1)] == 1
 
 
 @pytest.mark.parametrize("position", ["known", "unknown"])
-def test_commit_fails_if_the_partition_goes_before_the_commit_is_answered(position: str) -> None:
+def test_commit_fails_if_the_partition_goes_before_the_response_to_the_commit(
+    position: str,
+) -> None:
     group = manual() if position == "known" else without_position()
     call_id = group.commit({0: 5})
     group.close()
     group.advance(group.config.close_timeout + 1.0)
-    assert isinstance(group.answered(call_id).error, PartitionLostError)
+    assert isinstance(group.completion(call_id).error, PartitionLostError)
 
 
 # --- commit_mode="manual" ------------------------------------------------------------------------
@@ -234,8 +236,8 @@ def test_what_the_user_asked_for_and_was_rejected_is_not_sent_again_by_itself() 
     group = manual()
     group.rejected = frozenset({0})
     call_id = group.commit({0: 5, 1: 5})
-    group.answer()
-    error = group.answered(call_id).error
+    group.respond()
+    error = group.completion(call_id).error
     assert isinstance(error, TopicAuthorizationError)
     assert error.partitions == orders(0)
     assert len(group.lines("commit rejected; it is not tried again")) == 1
@@ -244,8 +246,8 @@ def test_what_the_user_asked_for_and_was_rejected_is_not_sent_again_by_itself() 
 
     group.rejected = frozenset()
     call_id = group.commit({0: 4})
-    assert group.answer() == {0: 4}
-    assert group.answered(call_id).error is None
+    assert group.respond() == {0: 4}
+    assert group.completion(call_id).error is None
 
 
 def test_a_request_that_replaces_a_rejected_one_is_sent() -> None:
@@ -253,26 +255,26 @@ def test_a_request_that_replaces_a_rejected_one_is_sent() -> None:
     group.rejected = frozenset({0})
     first = group.commit({0: 5})
     second = group.commit({0: 6})
-    group.answer()
-    assert isinstance(group.answered(first).error, PartitionsError)
+    group.respond()
+    assert isinstance(group.completion(first).error, PartitionsError)
     group.rejected = frozenset()
-    assert group.answer() == {0: 6}
-    assert group.answered(second).error is None
+    assert group.respond() == {0: 6}
+    assert group.completion(second).error is None
 
 
-def test_requests_that_replace_one_another_in_flight_are_all_answered() -> None:
+def test_calls_that_replace_one_another_in_flight_are_all_completed() -> None:
     group = manual()
     calls = [group.commit({0: 5}), group.commit({0: 3}), group.commit({0: 5})]
-    assert group.answer() == {0: 5}
+    assert group.respond() == {0: 5}
     assert not group.sends(OffsetCommitRequest), "what was asked for last is committed"
-    assert [group.answered(call_id).error for call_id in calls] == [None] * 3
+    assert [group.completion(call_id).error for call_id in calls] == [None] * 3
 
 
 # --- before the position is known ----------------------------------------------------------------
 
 
 def without_position() -> Guarded:
-    """A member whose broker has not answered yet what is committed."""
+    """A member whose broker has not responded yet what is committed."""
     group = Guarded(commit_mode="manual")
     group.silent.add(OffsetFetchRequest)
     group.committed[tp(0)] = 3
@@ -294,13 +296,13 @@ def test_an_offset_committed_before_the_position_is_known_is_where_the_partition
     assert call_id not in group.completed
     group.silent.clear()
     if late == "while the commit is in flight":
-        group.answer_fetch(asked, 3)
+        group.respond_to_fetch(asked, 3)
         assert group.core.position(tp(0)) is None
-        group.answer()
+        group.respond()
     else:
-        group.answer()
-        group.answer_fetch(asked, 3)
-    assert group.answered(call_id).error is None
+        group.respond()
+        group.respond_to_fetch(asked, 3)
+    assert group.completion(call_id).error is None
     group.advance(2.0)
     assert group.core.position(tp(0)) == 7
     assert [record.offset for record in group.step().records] == [7, 8, 9]
@@ -310,10 +312,10 @@ def test_a_partition_whose_commit_was_rejected_begins_where_it_was_committed_bef
     group = without_position()
     group.rejected = frozenset({0})
     call_id = group.commit({0: 7})
-    group.answer()
-    assert isinstance(group.answered(call_id).error, TopicAuthorizationError)
+    group.respond()
+    assert isinstance(group.completion(call_id).error, TopicAuthorizationError)
     group.silent.clear()
-    group.answer_fetch(group.only(OffsetFetchRequest)[0], 3)
+    group.respond_to_fetch(group.only(OffsetFetchRequest)[0], 3)
     assert group.core.position(tp(0)) == 3
 
 
@@ -324,8 +326,8 @@ def test_a_partition_without_an_offset_begins_where_the_user_commits_it() -> Non
     group.become_member(0)
     group.pulse = ErrorCode.none
     call_id = group.commit({0: 7})
-    group.answer()
-    assert group.answered(call_id).error is None
+    group.respond()
+    assert group.completion(call_id).error is None
     assert group.core.position(tp(0)) == 7
     records = group.step().records
     assert [record.offset for record in records] == [7, 8, 9], "NoOffsetError is out of date"
@@ -337,9 +339,9 @@ def test_a_partition_without_a_position_goes_when_its_commit_is_acknowledged() -
     closing = group.close()
     assert group.assigned == orders(0)
     assert not group.sends(LeaveGroupRequest)
-    group.answer()
-    assert group.answered(call_id).error is None
+    group.respond()
+    assert group.completion(call_id).error is None
     assert not group.assigned
-    group.answer_leave()
-    assert group.answered(closing).error is None
+    group.respond_to_leave()
+    assert group.completion(closing).error is None
     assert not group.notices, "it was never shown as assigned"

@@ -1,4 +1,4 @@
-"""Commits that the user asks for: when each call is answered, and with what."""
+"""Commits that the user asks for: when each call is completed, and with what."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from asyncrevoke.protocol.messages import (
 )
 
 
-def test_a_user_s_commit_is_answered_when_it_is_acknowledged() -> None:
+def test_a_user_s_commit_is_completed_when_it_is_acknowledged() -> None:
     group = CommittingGroup()
     group.done(group.a, 5)
     group.commits.request(0.0, 1, None)
     send, _ = group.commit()
-    group.answer(send)
+    group.respond(send)
     assert group.completed() == [CompleteRequest(1)]
 
 
@@ -42,18 +42,18 @@ def test_a_commit_that_the_broker_may_not_have_stored_is_not_acknowledged(
     group.done(group.a, 5)
     group.commits.request(0.0, 1, None)
     send, _ = group.commit()
-    group.answer(send, a=error)
+    group.respond(send, a=error)
     assert group.completed() == []
     assert not group.commits.is_acknowledged(group.a)
     assert group.coordinator.searches
     group.retry()
     send, offsets = group.commit()
     assert offsets == {A: 5}
-    group.answer(send)
+    group.respond(send)
     assert CompleteRequest(1) in group.outbox.take()
 
 
-def test_a_user_s_commit_after_a_seek_back_is_answered_by_no_earlier_commit() -> None:
+def test_a_user_s_commit_after_a_seek_back_is_completed_by_no_earlier_commit() -> None:
     group = CommittingGroup()
     group.done(group.a, 9)
     group.commits.flush(0.0)
@@ -61,17 +61,17 @@ def test_a_user_s_commit_after_a_seek_back_is_answered_by_no_earlier_commit() ->
     group.assignment.set_position(group.a, 0)
     group.a.commit_required = True
     group.commits.request(0.0, 1, None)
-    group.answer(before)
+    group.respond(before)
     effects = group.outbox.take()
     assert CompleteRequest(1) not in effects
     (send,) = [effect for effect in effects if isinstance(effect, Send)]
     assert isinstance(send.message, OffsetCommitRequest)
     assert [entry.offset for entry in send.message.entries] == [0]
-    group.answer(send)
+    group.respond(send)
     assert group.completed() == [CompleteRequest(1)]
 
 
-def test_a_user_s_commit_with_nothing_owed_is_answered_at_once() -> None:
+def test_a_user_s_commit_with_nothing_owed_is_completed_at_once() -> None:
     group = CommittingGroup()
     group.commits.request(0.0, 1, None)
     assert group.completed() == [CompleteRequest(1)]
@@ -109,12 +109,12 @@ def test_by_hand_only_what_was_asked_for_is_committed_and_it_may_rewind() -> Non
     send, offsets = group.commit()
     assert offsets == {A: 8}
     group.commits.request(0.0, 2, {A: OffsetAndMetadata(3)})
-    group.answer(send)
+    group.respond(send)
     effects = group.outbox.take()
     assert CompleteRequest(1) in effects
     assert CompleteRequest(2) not in effects
     (send,) = [effect for effect in effects if isinstance(effect, Send)]
-    group.answer(send)
+    group.respond(send)
     assert group.completed() == [CompleteRequest(2)]
     assert group.a.committed_offset == 3
 

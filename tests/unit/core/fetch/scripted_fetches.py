@@ -107,7 +107,7 @@ class FetchWorld(ScriptedRequests):
 
     def __init__(self, partitions: int = 3, **options: Unpack[ConsumerOptions]) -> None:
         super().__init__(**options)
-        # What the reactions of the other rooms answer.
+        # What the reactions of the other rooms return.
         self.is_poll_waiting = False
         self.capacity: dict[TopicPartition, int] = {}
         self.fetching = Fetcher(
@@ -185,8 +185,8 @@ class FetchWorld(ScriptedRequests):
         ]
         return send
 
-    def answer(self, node_id: int, *partitions: FetchedPartition) -> None:
-        """Answer the fetch at this node; partitions not named come back empty."""
+    def respond(self, node_id: int, *partitions: FetchedPartition) -> None:
+        """Respond to the fetch at this node; partitions not named come back empty."""
         first = partitions[0].partition.partition if partitions else None
         send = self.fetch_of(node_id, first)
         assert isinstance(send.message, FetchRequest)
@@ -197,21 +197,21 @@ class FetchWorld(ScriptedRequests):
         self.reply(send, response)
         self.plan()
 
-    def answer_moved(
+    def respond_with_leaders(
         self, node_id: int, *partitions: FetchedPartition, leaders: tuple[BrokerMetadata, ...] = ()
     ) -> None:
-        """Answer the long poll at this node with these errors, and the leaders' addresses."""
+        """Respond to the long poll at this node with these errors, and the leaders' addresses."""
         send = self.fetch_of(node_id)
         response = FetchResponse(error=ErrorCode.none, partitions=partitions, leaders=leaders)
         self.reply(send, response)
         self.plan()
 
     def wait_out(self, node_id: int) -> None:
-        """Let the broker wait as long as it may, and answer with nothing."""
+        """Let the broker wait as long as it may, and respond with nothing."""
         message = self.fetch_of(node_id).message
         assert isinstance(message, FetchRequest)
         self.advance(message.max_wait)
-        self.answer(node_id)
+        self.respond(node_id)
 
     def collect(self, limit: int = 500) -> dict[int, list[int]]:
         taken = self.fetching.collector.collect(self.now, limit)

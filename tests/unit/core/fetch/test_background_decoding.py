@@ -60,8 +60,8 @@ def large(base: int, count: int = 10, size: int = 2 * MIB) -> str:
 def test_a_partition_whose_next_batch_is_large_waits_for_it_and_the_others_do_not() -> None:
     world = Decodes()
     world.assign(0, 1)
-    world.answer(1, data(0, f"0+3 {large(3)} 13+4"))
-    world.answer(2, data(1, "0+5"))
+    world.respond(1, data(0, f"0+3 {large(3)} 13+4"))
+    world.respond(2, data(1, "0+5"))
     assert world.under_way == []
     assert world.collect() == {0: [0, 1, 2], 1: [0, 1, 2, 3, 4]}
     assert world.under_way == [(0, 3)]
@@ -76,7 +76,7 @@ def test_a_partition_whose_next_batch_is_large_waits_for_it_and_the_others_do_no
 def test_the_next_large_batch_is_decoded_while_records_of_this_one_are_handled() -> None:
     world = Decodes()
     world.assign(0)
-    world.answer(1, data(0, f"{large(0)} {large(10)} 20+1"))
+    world.respond(1, data(0, f"{large(0)} {large(10)} 20+1"))
     assert world.under_way == [(0, 0)]
     world.decoded()
     assert world.under_way == [], "one after the other"
@@ -91,7 +91,7 @@ def test_the_next_large_batch_is_decoded_while_records_of_this_one_are_handled()
 def test_small_batches_are_decoded_in_passing() -> None:
     world = Decodes()
     world.assign(0)
-    world.answer(1, data(0, f"0+1x{LARGE_BATCH} 1+1x{LARGE_BATCH + 1}"))
+    world.respond(1, data(0, f"0+1x{LARGE_BATCH} 1+1x{LARGE_BATCH + 1}"))
     assert world.collect() == {0: [0]}
     assert world.under_way == [(0, 1)]
 
@@ -100,7 +100,7 @@ def test_what_is_decoded_and_not_taken_has_half_of_the_memory_or_is_one() -> Non
     world = Decodes(6, buffer_memory=16 * MIB)
     world.assign(*range(6))
     for number in range(6):
-        world.answer(number % 3 + 1, data(number, large(0, size=3 * MIB)))
+        world.respond(number % 3 + 1, data(number, large(0, size=3 * MIB)))
     assert world.under_way == [(0, 0), (1, 0)]
     world.decoded()
     world.decoded()
@@ -116,8 +116,8 @@ def test_what_is_decoded_and_not_taken_has_half_of_the_memory_or_is_one() -> Non
 def test_one_that_is_larger_than_the_memory_has_its_turn() -> None:
     world = Decodes(3, buffer_memory=4 * MIB)
     world.assign(0, 1)
-    world.answer(1, data(0, large(0, size=40 * MIB)))
-    world.answer(2, data(1, large(0, size=40 * MIB)))
+    world.respond(1, data(0, large(0, size=40 * MIB)))
+    world.respond(2, data(1, large(0, size=40 * MIB)))
     assert world.under_way == [(0, 0)]
     assert world.fetching._memory.used >= 40 * MIB
     world.decoded()
@@ -132,8 +132,8 @@ def test_one_that_is_larger_than_the_memory_has_its_turn() -> None:
 def test_the_buffer_of_a_paused_partition_delays_no_other_partition() -> None:
     world = Decodes(3, buffer_memory=4 * MIB)
     first, _ = world.assign(0, 1)
-    world.answer(1, data(0, large(0, size=3 * MIB)))
-    world.answer(2, data(1, large(0, size=3 * MIB)))
+    world.respond(1, data(0, large(0, size=3 * MIB)))
+    world.respond(2, data(1, large(0, size=3 * MIB)))
     world.decoded()
     assert world.under_way == []
     first.paused = True
@@ -144,7 +144,7 @@ def test_the_buffer_of_a_paused_partition_delays_no_other_partition() -> None:
 def test_a_partition_that_is_revoked_meanwhile_keeps_its_records_for_a_withdrawal() -> None:
     world = Decodes()
     (instance,) = world.assign(0)
-    world.answer(1, data(0, f"{large(0)} 10+2"))
+    world.respond(1, data(0, f"{large(0)} 10+2"))
     instance.transition(InstanceTransition.REVOKE)
     world.decoded()
     assert world.collect() == {}
@@ -157,13 +157,13 @@ def test_a_partition_that_is_revoked_meanwhile_keeps_its_records_for_a_withdrawa
 def test_of_a_partition_that_is_gone_nothing_comes() -> None:
     world = Decodes()
     (instance,) = world.assign(0)
-    world.answer(1, data(0, large(0)))
+    world.respond(1, data(0, large(0)))
     old = world.fetch_of(1, 0)
     world.fetching.remove(instance)
     assert world.fetching._memory.used == 0
     world.reply(old, FetchResponse(error=ErrorCode.none))
     world.assign(0, position=4)
-    world.answer(1, data(0, large(0)))
+    world.respond(1, data(0, large(0)))
     assert world.under_way == [(0, 0), (0, 0)], "the new assignment waits for nobody"
     world.decoded()
     assert not world.fetching.collector.is_ready
@@ -174,11 +174,11 @@ def test_of_a_partition_that_is_gone_nothing_comes() -> None:
 def test_after_a_seek_what_was_decoded_for_the_old_position_is_forgotten() -> None:
     world = Decodes()
     (instance,) = world.assign(0)
-    world.answer(1, data(0, large(0)))
+    world.respond(1, data(0, large(0)))
     world.place(instance, 105)
     world.plan()
-    world.answer(1)
-    world.answer(1, data(0, large(100)))
+    world.respond(1)
+    world.respond(1, data(0, large(100)))
     assert world.under_way == [(0, 0)]
     world.decoded()
     assert world.under_way == [(0, 100)]
@@ -190,7 +190,7 @@ def test_after_a_seek_what_was_decoded_for_the_old_position_is_forgotten() -> No
 def test_a_large_batch_that_is_corrupt_is_reported_and_fetched_again() -> None:
     world = Decodes()
     world.assign(0)
-    world.answer(1, data(0, f"0+2 {large(2)}!"))
+    world.respond(1, data(0, f"0+2 {large(2)}!"))
     assert world.collect() == {0: [0, 1]}
     world.decoded()
     assert world.errors == []
@@ -204,7 +204,7 @@ def test_a_large_batch_that_is_corrupt_is_reported_and_fetched_again() -> None:
     world.advance(1.0)
     world.plan()
     assert asked(world.fetches()[1]) == {0: 2}
-    world.answer(1, data(0, large(2)))
+    world.respond(1, data(0, large(2)))
     world.decoded()
     assert world.collect() == {0: [*range(2, 12)]}
 
@@ -225,7 +225,7 @@ def test_whatever_is_done_first_each_partition_comes_whole_and_in_order(
         words = [
             large(10 * n) if is_large else f"{10 * n}+10" for n, is_large in enumerate(batches)
         ]
-        world.answer(number % 3 + 1, data(number, " ".join(words)))
+        world.respond(number % 3 + 1, data(number, " ".join(words)))
     came: dict[int, list[int]] = {number: [] for number in range(len(sizes))}
     for _ in range(2000):
         if world.under_way and chance.random() < 0.5:
@@ -259,7 +259,7 @@ async def test_the_event_loop_runs_while_tens_of_megabytes_are_decoded(compressi
             while not core.events:
                 await asyncio.sleep(0)
                 ticks += 1
-        # The first turn starts it, and the last one brings the answer.
+        # The first turn starts it, and the last one brings the result.
         assert ticks > 3
         (event,) = core.events
         assert isinstance(event, BatchDecoded)

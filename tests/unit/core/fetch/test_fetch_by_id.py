@@ -36,7 +36,7 @@ class IdWorld(FetchWorld):
         """The metadata tell of "orders" with this id."""
         self.cluster.refresh(self.now, "a test")
         self.advance(0.2)
-        self.answer_metadata(
+        self.respond_to_metadata(
             topic("orders", dict.fromkeys(range(4), 1), epoch=2, topic_id=topic_id)
         )
 
@@ -68,7 +68,7 @@ def test_a_fetch_has_the_ids_of_its_topics() -> None:
     world = IdWorld()
     world.assign(0, 1)
     assert world.poll_of().topic_ids == {"orders": FORMER}
-    world.answer(1, data(0, "0+5"), data(1, ""))
+    world.respond(1, data(0, "0+5"), data(1, ""))
     world.collect()
     assert world.poll_of(Channel.FETCH_BUSY).topic_ids == {"orders": FORMER}
 
@@ -89,7 +89,7 @@ def test_without_ids_a_fetch_goes_by_names_until_a_broker_reports_them() -> None
 def test_one_topic_without_an_id_lets_all_of_them_go_by_names() -> None:
     world = IdWorld()
     world.cluster.want(world.now, frozenset(("orders", "bills")))
-    world.answer_metadata(
+    world.respond_to_metadata(
         topic("orders", {0: 1}, epoch=2, topic_id=FORMER), topic("bills", {0: 1}, epoch=2)
     )
     world.assign(0)
@@ -141,21 +141,21 @@ def test_a_session_does_not_move_a_name_from_one_id_to_another() -> None:
     session = FetchSession()
     wanted = {tp(0): FetchPartition(partition=tp(0), offset=5, max_bytes=100)}
     session.next_fetch(wanted, {"orders": FORMER})
-    session.answered(7)
+    session.response_received(7)
     assert session.next_fetch(wanted, {"orders": FORMER}) == (7, 1, (), (), {"orders": FORMER})
-    session.answered(7)
+    session.response_received(7)
     anew = (7, 0, tuple(wanted.values()), ())
     assert session.next_fetch(wanted, {"orders": NEW}) == (*anew, {"orders": NEW})
-    session.answered(7)
+    session.response_received(7)
     assert session.next_fetch(wanted, None) == (*anew, None)
-    session.answered(7)
+    session.response_received(7)
     assert session.next_fetch(wanted, {"orders": NEW}) == (*anew, {"orders": NEW})
 
 
 def test_the_id_of_a_removed_topic_is_in_the_fetch_request() -> None:
     world = IdWorld()
     world.cluster.want(world.now, frozenset(("orders", "bills")))
-    world.answer_metadata(
+    world.respond_to_metadata(
         topic("orders", {0: 1}, epoch=2, topic_id=FORMER),
         topic("bills", {0: 1}, epoch=2, topic_id=BILLS),
     )

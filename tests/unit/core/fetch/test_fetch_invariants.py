@@ -27,19 +27,19 @@ MIB = 2**20
 
 
 def fill(world: FetchWorld, send: Send, each: int, end: int = 10**9) -> None:
-    """Answer a fetch as brokers do: partition by partition until ``max_bytes``, but at least one
-    record of ``each`` bytes, and up to the ``end`` of the log."""
+    """Respond to a fetch as brokers do: partition by partition until ``max_bytes``, but at least
+    one record of ``each`` bytes, and up to the ``end`` of the log."""
     assert isinstance(send.message, FetchRequest)
-    left, answers = send.message.max_bytes, list[FetchedPartition]()
+    left, responses = send.message.max_bytes, list[FetchedPartition]()
     for entry in send.message.partitions:
         count = min(left, entry.max_bytes) // each
-        if not answers and not count:
+        if not responses and not count:
             count = 1
         count = min(count, end - entry.offset)
         left -= count * each
         text = f"{entry.offset}+{count}x{each}" if count > 0 else ""
-        answers.append(data(entry.partition.partition, text))
-    world.reply(send, FetchResponse(error=ErrorCode.none, partitions=tuple(answers)))
+        responses.append(data(entry.partition.partition, text))
+    world.reply(send, FetchResponse(error=ErrorCode.none, partitions=tuple(responses)))
     world.plan()
 
 
@@ -78,8 +78,8 @@ def test_no_partition_with_data_waits_for_more_polls_than_it_takes_to_serve_all(
             for send in sends:
                 offset = asked_of(send)[number]
                 others = [data(n, "") for n in asked_of(send) if n != number]
-                answer = (data(number, f"{offset}+{count}"), *others)
-                world.reply(send, FetchResponse(error=ErrorCode.none, partitions=answer))
+                response = (data(number, f"{offset}+{count}"), *others)
+                world.reply(send, FetchResponse(error=ErrorCode.none, partitions=response))
                 world.plan()
         ready = [
             n for n, i in world.instances.items() if i.buffer is not None and i.buffer.buffered
@@ -109,7 +109,7 @@ def test_ten_thousand_partitions_stay_within_the_memory_and_all_get_their_turn()
         seen.update(world.collect(10_000))
         if len(seen) == 10_000:
             break
-        # A broker that answers at once and with nothing is left alone for a while.
+        # A broker that responds at once and with nothing is left alone for a while.
         world.advance(0.6)
         world.plan()
     assert len(seen) == 10_000
@@ -157,7 +157,7 @@ def nearer(number: int, replica: int) -> FetchedPartition:
 def test_the_leader_is_asked_again_when_the_lease_of_a_replica_is_over() -> None:
     world = FetchWorld(1, metadata_max_age=60.0, client_rack="here")
     world.assign(0)
-    world.answer(1, nearer(0, 3))
+    world.respond(1, nearer(0, 3))
     until = world.now + 60.0
     while world.now < until - 1:
         assert list(world.fetches()) == [3]
@@ -180,7 +180,7 @@ def refresh(world: FetchWorld) -> None:
 def test_a_replica_that_cannot_be_reached_is_left_for_the_leader() -> None:
     world = FetchWorld(1, client_rack="here")
     world.assign(0)
-    world.answer(1, nearer(0, 3))
+    world.respond(1, nearer(0, 3))
     world.fail(world.fetch_of(3), FailureKind.UNREACHABLE)
     world.plan()
     assert list(world.fetches()) == [1]
@@ -191,7 +191,7 @@ def test_a_new_leader_is_asked_though_a_replica_was_preferred_before() -> None:
     world.assign(0)
     request = world.fetches()[1]
     assert request.rack == "here"
-    world.answer(1, nearer(0, 3))
+    world.respond(1, nearer(0, 3))
     world.wait_out(3)
     world.cluster.refresh(world.now, "a test")
     world.advance(0.2)
@@ -219,9 +219,9 @@ def test_while_the_preferred_replica_is_unknown_the_leader_is_read_and_metadata_
             assert fetched < 300
             if request.rack:
                 sent_away += 1
-                world.answer(1, nearer(0, 9))
+                world.respond(1, nearer(0, 9))
             elif world.now - start >= offset:
-                world.answer(1, data(0, f"{offset}+1"))
+                world.respond(1, data(0, f"{offset}+1"))
                 assert world.collect() == {0: [offset]}
                 offset += 1
             else:
@@ -240,16 +240,16 @@ def test_a_preferred_replica_is_read_as_soon_as_the_metadata_lists_it() -> None:
     world = FetchWorld(1, client_rack="here")
     world.assign(0)
     world.advance(0.5)
-    world.answer(1, nearer(0, 4))
+    world.respond(1, nearer(0, 4))
     assert world.fetches()[1].rack == "", "the leader is asked for records"
     added = (*BROKERS, BrokerMetadata(node_id=4, host="b4", port=9092))
     world.reply(
         world.only(MetadataRequest)[0],
         MetadataResponse(brokers=added, topics=(topic("orders", {0: 1}, epoch=2),)),
     )
-    world.answer(1, data(0, "0+1"))
+    world.respond(1, data(0, "0+1"))
     assert list(world.fetches()) == [4]
-    world.answer(4, data(0, "1+1"))
+    world.respond(4, data(0, "1+1"))
     assert world.collect() == {0: [0, 1]}
     (line,) = world.named("reading from the nearest replica again")
     assert line.fields["replica"] == 4
@@ -260,12 +260,12 @@ def test_a_leader_that_names_itself_as_preferred_replica_is_asked_without_a_rack
     world.assign(0, 3)
     world.advance(0.5)
     assert asked(world.fetches()[1]) == {0: 0, 3: 0}
-    world.answer(1, nearer(0, 1), data(3, ""))
+    world.respond(1, nearer(0, 1), data(3, ""))
     request = world.fetches()[1]
     assert (request.rack, asked(request)) == ("", {0: 0, 3: 0})
     assert world.sends(MetadataRequest)
     world.advance(0.2)
-    world.answer(1, data(0, "0+2"))
+    world.respond(1, data(0, "0+2"))
     assert world.collect() == {0: [0, 1]}
     assert world.fetches()[1].rack == "here", "it is asked again later"
 
@@ -286,7 +286,7 @@ def test_a_broker_that_sends_us_away_without_a_rack_too_is_asked_later_and_later
             fetched += 1
             assert fetched <= 60
             # Broker 3 sends us back to broker 1.
-            world.answer(node, nearer(0, named if node == 1 else 1))
+            world.respond(node, nearer(0, named if node == 1 else 1))
     assert fetched >= 5
 
 
@@ -303,11 +303,11 @@ def test_what_a_replica_rejects_is_read_from_the_leader_at_once(error: ErrorCode
         if 3 in found:
             rejections += 1
             assert rejections <= 20
-            world.answer(3, FetchedPartition(partition=tp(0), error=error))
+            world.respond(3, FetchedPartition(partition=tp(0), error=error))
         elif 1 in found and found[1].rack:
-            world.answer(1, nearer(0, 3))
+            world.respond(1, nearer(0, 3))
         elif 1 in found and world.now - start >= offset:
-            world.answer(1, data(0, f"{offset}+1"))
+            world.respond(1, data(0, f"{offset}+1"))
             assert world.collect() == {0: [offset]}
             offset += 1
         elif 1 in found:
@@ -332,7 +332,7 @@ def test_attempts_to_reach_a_replica_that_is_silent_take_a_small_share_of_the_ti
             lost += 10.5
             assert lost <= 80
         elif 1 in found and found[1].rack:
-            world.answer(1, nearer(0, 3))
+            world.respond(1, nearer(0, 3))
         elif 1 in found:
             world.wait_out(1)
         else:
@@ -348,8 +348,8 @@ def test_records_of_an_older_format_are_an_error_that_says_what_to_do(magic: int
     old = bytearray(batch(3))
     old[16] = magic
     send = world.fetch_of(1)
-    answer = msgspec.structs.replace(data(0, ""), records=bytes(old))
-    world.reply(send, FetchResponse(error=ErrorCode.none, partitions=(answer,)))
+    response = msgspec.structs.replace(data(0, ""), records=bytes(old))
+    world.reply(send, FetchResponse(error=ErrorCode.none, partitions=(response,)))
     (error,) = world.errors
     assert isinstance(error, CorruptRecordError)
     assert f"message format v{magic} is not supported, only v2" in str(error)

@@ -23,7 +23,7 @@ def test_buffered_and_reserved_bytes_stay_within_the_buffer_memory() -> None:
         if 1 not in world.fetches():
             break
         batch = f"{at}+3000"
-        world.answer(1, *(data(n, batch) for n in asked(world.fetches()[1])))
+        world.respond(1, *(data(n, batch) for n in asked(world.fetches()[1])))
         at += 3000
     assert 1 not in world.fetches()
     held = sum(i.buffer.size for i in world.instances.values() if i.buffer is not None)
@@ -34,7 +34,7 @@ def test_buffered_and_reserved_bytes_stay_within_the_buffer_memory() -> None:
 def test_with_the_memory_used_up_an_empty_partition_is_still_fetched_for() -> None:
     world = FetchWorld(2, buffer_memory=1000, max_partition_fetch_bytes=500)
     world.assign(0)
-    world.answer(1, data(0, "0+100"))
+    world.respond(1, data(0, "0+100"))
     assert world.fetches() == {}
     world.assign(1)
     assert asked(world.fetches()[2]) == {1: 0}
@@ -46,16 +46,16 @@ def test_with_the_memory_used_up_an_empty_partition_is_still_fetched_for() -> No
 def test_with_the_memory_used_up_only_those_that_have_nothing_are_fetched_for() -> None:
     world = FetchWorld(7, buffer_memory=900, max_partition_fetch_bytes=500)
     world.assign(0, 3, 6)
-    world.answer(1, data(0, "0+8"), data(3, "0+1"))
+    world.respond(1, data(0, "0+8"), data(3, "0+1"))
     assert asked(world.fetches()[1]) == {6: 0}
 
 
 def test_large_records_are_not_buffered_beyond_a_partitions_share_of_the_memory() -> None:
     world = FetchWorld(4, buffer_memory=100_000, max_partition_fetch_bytes=10_000)
     world.assign(0, 3)
-    world.answer(1, data(0, "0+499"))
+    world.respond(1, data(0, "0+499"))
     assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {0: 499}
-    world.answer(1, data(0, "499+2"))
+    world.respond(1, data(0, "499+2"))
     assert world.fetches(Channel.FETCH_BUSY) == {}
     assert asked(world.fetches()[1]) == {3: 0}
 
@@ -64,7 +64,7 @@ def test_memory_is_given_back_by_collecting_seeking_and_removing() -> None:
     world = FetchWorld(3, buffer_memory=100_000)
     for end in ("collect", "seek", "remove"):
         (instance,) = world.assign(0)
-        world.answer(1, data(0, "0+2000"))
+        world.respond(1, data(0, "0+2000"))
         assert world.fetching._memory.used == 200_000
         if end == "collect":
             world.collect(2000)
@@ -82,8 +82,8 @@ def test_the_buffered_records_of_a_size_are_estimated_by_the_average_record() ->
     collector = world.fetching.collector
     world.assign(0, 1)
     assert collector.records_in(1000) == 0
-    world.answer(1, data(0, "0+300"))
-    world.answer(2, data(1, "0+100"))
+    world.respond(1, data(0, "0+300"))
+    world.respond(2, data(1, "0+100"))
     assert collector.records_in(1000) == 10, "records of 100 bytes"
     world.collect(400)
     assert collector.records_in(1000) == 0

@@ -24,7 +24,7 @@ class FetchMutant:
     caught_by: Callable[[], None]
 
 
-def late_answer_is_appended(patch: pytest.MonkeyPatch) -> None:
+def late_response_is_appended(patch: pytest.MonkeyPatch) -> None:
     take_in = FetchResponses.handle
 
     def believing(self: FetchResponses, now: float, handled: HandledResponse) -> bool:
@@ -93,8 +93,8 @@ def sent_away_again() -> None:
 
 MUTANTS = [
     FetchMutant(
-        "a late answer is appended after a corrupt batch was discarded",
-        late_answer_is_appended,
+        "a late response is appended after a corrupt batch was discarded",
+        late_response_is_appended,
         fetch_errors.test_a_response_to_a_fetch_beyond_a_corrupt_batch_is_dropped_with_that_batch,
     ),
     FetchMutant(

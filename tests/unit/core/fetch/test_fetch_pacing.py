@@ -1,4 +1,4 @@
-"""When a fetch is sent: behind a long poll, and after answers with nothing."""
+"""When a fetch is sent: behind a long poll, and after empty responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def test_a_partition_that_was_emptied_does_not_wait_behind_a_parked_fetch() -> None:
     world = FetchWorld(4)
     world.assign(0, 3)
-    world.answer(1, data(0, "0+12000"))
+    world.respond(1, data(0, "0+12000"))
     assert world.fetches(Channel.FETCH_BUSY) == {}, "it has enough"
     assert asked(world.fetches()[1]) == {3: 0}
     while world.fetching.collector.is_ready:
@@ -43,11 +43,11 @@ def test_a_new_partition_is_fetched_for_at_once_and_joins_the_long_poll_at_its_n
     while Channel.FETCH_BUSY in {send.channel for send in world.sends(FetchRequest)}:
         fetch = world.fetches(Channel.FETCH_BUSY)[1]
         world.advance(fetch.max_wait)
-        world.answer(1, data(6, ""))
+        world.respond(1, data(6, ""))
         turns += 1
         assert turns < 10
     assert asked(world.fetches()[1]) == {0: 0, 3: 0}
-    world.answer(1)
+    world.respond(1)
     assert asked(world.fetches()[1]) == {0: 0, 3: 0, 6: 0}
     assert world.fetches(Channel.FETCH_BUSY) == {}
 
@@ -75,7 +75,7 @@ def test_a_response_that_was_too_large_for_the_link_is_asked_for_in_smaller_part
         sizes.append(fetch.max_bytes)
     assert sizes == [2**20, 2**19, 2**18, 2**17]
     for offset in range(3):
-        world.answer(1, data(0, f"{offset}+1"))
+        world.respond(1, data(0, f"{offset}+1"))
     assert world.fetches()[1].max_bytes == 2**20
 
 
@@ -87,7 +87,7 @@ def test_a_broker_that_responds_at_once_with_nothing_is_not_asked_in_a_hot_loop(
     while world.now - start < 10:
         if world.fetches():
             requests += 1
-            world.answer(1, data(0, "", high_watermark=500))
+            world.respond(1, data(0, "", high_watermark=500))
         world.advance(0.001)
     assert 10 < requests < 60
 
@@ -98,7 +98,7 @@ def test_batches_that_lead_nowhere_do_not_loop_hot() -> None:
     for _ in range(20):
         if not world.fetches():
             break
-        world.answer(1, data(0, "0+10"))
+        world.respond(1, data(0, "0+10"))
     assert world.fetches() == {}
 
 
@@ -117,7 +117,7 @@ def test_planning_again_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> Non
         world.plan()
     assert calls == 0
     for send in world.sends(FetchRequest):
-        world.answer(send.node.node_id, data(send.node.node_id - 1, "0+5"))
+        world.respond(send.node.node_id, data(send.node.node_id - 1, "0+5"))
     calls = 0
     world.collect(10)
     assert calls < 20
@@ -127,7 +127,7 @@ def test_a_response_of_many_batches_is_handled_in_parts(monkeypatch: pytest.Monk
     monkeypatch.setattr(responses, "_BATCHES_AT_ONCE", 2)
     world = FetchWorld(10)
     instances = world.assign(0, 3, 6, 9)
-    world.answer(1, data(0, "0+1 1+1"), data(3, "0+1 1+1"), data(6, "0+3"), data(9, "0+1"))
+    world.respond(1, data(0, "0+1 1+1"), data(3, "0+1 1+1"), data(6, "0+3"), data(9, "0+1"))
     assert [each.buffer.fetch_position for each in instances if each.buffer] == [2, 2, 0, 0]
     assert world.fetches() == {}, "the fetch is not over"
     world.advance(0.0)
@@ -144,7 +144,7 @@ def test_a_seek_between_the_parts_of_a_response_drops_the_old_records(
     monkeypatch.setattr(responses, "_BATCHES_AT_ONCE", 2)
     world = FetchWorld(7)
     _, removed, sought = world.assign(0, 3, 6)
-    world.answer(1, data(0, "0+1 1+1 2+1"), data(3, "0+3"), data(6, "0+3"))
+    world.respond(1, data(0, "0+1 1+1 2+1"), data(3, "0+3"), data(6, "0+3"))
     world.place(sought, 100)
     world.fetching.remove(removed)
     world.advance(0.0)
@@ -157,7 +157,7 @@ def test_an_error_in_a_later_part_is_reported(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(responses, "_BATCHES_AT_ONCE", 2)
     world = FetchWorld(4)
     world.assign(0, 3)
-    world.answer(1, data(0, "0+1 1+1 2+1"), rejected(3, ErrorCode.topic_authorization_failed))
+    world.respond(1, data(0, "0+1 1+1 2+1"), rejected(3, ErrorCode.topic_authorization_failed))
     assert world.errors == []
     world.advance(0.0)
     (error,) = world.errors
@@ -171,7 +171,7 @@ def test_more_bytes_than_were_requested_of_a_partition_are_fetched_again(
     world = FetchWorld(1, max_partition_fetch_bytes=1000)
     world.assign(0)
     records = b"".join(raw_batch(record(), base_offset=number) for number in range(5000))
-    world.answer(1, structs.replace(data(0, ""), records=records))
+    world.respond(1, structs.replace(data(0, ""), records=records))
     (taken,) = world.collect().values()
     size = len(raw_batch(record()))
     assert taken == list(range(1000 // size))
@@ -183,6 +183,6 @@ def test_a_first_batch_that_exceeds_the_limit_is_kept(monkeypatch: pytest.Monkey
     world = FetchWorld(1, max_partition_fetch_bytes=1000)
     world.assign(0)
     records = raw_batch(record(value=bytes(5000))) + raw_batch(record(), base_offset=1)
-    world.answer(1, structs.replace(data(0, ""), records=records))
+    world.respond(1, structs.replace(data(0, ""), records=records))
     assert world.collect() == {0: [0]}
     assert asked(world.fetches()[1]) == {0: 1}

@@ -25,7 +25,7 @@ class SessionWorld(FetchWorld):
         super().__init__(1)
         self.cluster.refresh(self.now, "a test")
         self.advance(0.2)
-        self.answer_metadata(topic("orders", dict.fromkeys(range(partitions), 1), epoch=2))
+        self.respond_to_metadata(topic("orders", dict.fromkeys(range(partitions), 1), epoch=2))
         self.advance(1.0)
         self.assign(*range(partitions))
 
@@ -48,7 +48,7 @@ class SessionWorld(FetchWorld):
         self.plan()
 
     def told_of_all(self, session_id: int = 7) -> None:
-        """The answer to a fetch that names everything."""
+        """The response to a fetch that names everything."""
         _, message = self.poll_of()
         self.told(*(data(n, "") for n in asked(message)), session_id=session_id)
 
@@ -95,7 +95,7 @@ def test_what_moves_to_the_fetch_for_busy_partitions_is_forgotten_until_it_is_qu
     assert isinstance(busy.message, FetchRequest)
     assert epochs(busy.message) == (0, -1)
     world.advance(message.max_wait - 0.01)
-    world.answer(1, data(3, ""))
+    world.respond(1, data(3, ""))
     world.told(after=0.01)
     _, message = world.poll_of()
     assert (asked(message), message.forgotten) == ({3: 5}, ())
@@ -116,7 +116,7 @@ def test_a_new_leader_epoch_is_sent_in_the_session() -> None:
     world.told_of_all()
     world.cluster.refresh(world.now, "a test")
     world.advance(0.2)
-    world.answer_metadata(topic("orders", dict.fromkeys(range(MANY), 1), epoch=3))
+    world.respond_to_metadata(topic("orders", dict.fromkeys(range(MANY), 1), epoch=3))
     world.told()
     _, message = world.poll_of()
     assert {p.leader_epoch for p in message.partitions} == {3}
@@ -179,7 +179,9 @@ def test_an_error_of_one_partition_in_a_session_concerns_it_alone() -> None:
     world.told(FetchedPartition(partition=tp(4), error=ErrorCode.not_leader_or_follower))
     _, message = world.poll_of()
     assert message.forgotten == (tp(4),)
-    world.answer_metadata(topic("orders", {n: 2 if n == 4 else 1 for n in range(MANY)}, epoch=3))
+    world.respond_to_metadata(
+        topic("orders", {n: 2 if n == 4 else 1 for n in range(MANY)}, epoch=3)
+    )
     world.plan()
     (moved,) = [s for s in world.sends(FetchRequest) if s.node == NODES[2]]
     assert isinstance(moved.message, FetchRequest)

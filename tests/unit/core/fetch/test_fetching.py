@@ -31,7 +31,7 @@ def test_what_was_fetched_is_collected_in_order_and_fetched_further() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     assert not world.fetching.collector.is_ready
-    world.answer(1, data(0, "0+3 3+2", high_watermark=99))
+    world.respond(1, data(0, "0+3 3+2", high_watermark=99))
     assert world.woken == 1
     assert world.fetching.collector.is_ready
     assert (instance.high_watermark, instance.last_stable_offset, instance.log_start) == (99, 98, 0)
@@ -47,9 +47,9 @@ def test_nothing_is_fetched_from_the_end_of_a_range_on() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     instance.set_fetch_end(5)
-    world.answer(1, data(0, "0+3", high_watermark=99))
+    world.respond(1, data(0, "0+3", high_watermark=99))
     assert asked(world.fetches()[1]) == {0: 3}
-    world.answer(1, data(0, "3+4", high_watermark=99))
+    world.respond(1, data(0, "3+4", high_watermark=99))
     assert world.fetches() == {}, "no fetch waits at the broker for what nobody reads"
     assert world.collect() == {0: [0, 1, 2, 3, 4, 5, 6]}
     assert world.fetches() == {}
@@ -58,19 +58,19 @@ def test_nothing_is_fetched_from_the_end_of_a_range_on() -> None:
 def test_a_poll_is_shared_fairly_between_partitions() -> None:
     world = FetchWorld(3)
     world.assign(0, 1, 2)
-    world.answer(1, data(0, "0+1000"))
-    world.answer(2, data(1, "0+20"))
-    world.answer(3, data(2, "0+1000"))
+    world.respond(1, data(0, "0+1000"))
+    world.respond(2, data(1, "0+20"))
+    world.respond(3, data(2, "0+1000"))
     assert {n: len(offsets) for n, offsets in world.collect(300).items()} == {0: 140, 1: 20, 2: 140}
 
 
 def test_between_the_water_marks_nothing_is_fetched() -> None:
-    # Two polls of 10 for one partition; small answers, so that only records count.
+    # Two polls of 10 for one partition; small responses, so that only records count.
     world = FetchWorld(1, max_poll_records=10, max_partition_fetch_bytes=200)
     world.assign(0)
-    world.answer(1, data(0, "0+15"))
+    world.respond(1, data(0, "0+15"))
     assert asked(world.fetches()[1]) == {0: 15}, "still filling up to the high water mark"
-    world.answer(1, data(0, "15+25"))
+    world.respond(1, data(0, "15+25"))
     assert world.fetches() == {}
     world.collect(15)
     assert world.fetches() == {}, "25 are left, and the low water mark is 20"
@@ -78,10 +78,10 @@ def test_between_the_water_marks_nothing_is_fetched() -> None:
     assert asked(world.fetches()[1]) == {0: 40}
 
 
-def test_the_next_answer_is_fetched_while_half_of_the_last_one_is_left() -> None:
+def test_the_next_fetch_is_sent_while_half_of_the_last_response_is_left() -> None:
     world = FetchWorld(1, max_poll_records=10, max_partition_fetch_bytes=10_000)
     world.assign(0)
-    world.answer(1, data(0, "0+100"))
+    world.respond(1, data(0, "0+100"))
     assert world.fetches() == {}
     # A batch is held until its last record is taken.
     world.collect(10)
@@ -94,9 +94,9 @@ def test_with_more_partitions_each_buffers_less() -> None:
     world = FetchWorld(3, max_poll_records=30, max_partition_fetch_bytes=200)
     world.assign(0, 1, 2)
     # The quiet ones need no share, but for the next of them that gets something.
-    world.answer(1, data(0, "0+60"))
-    world.answer(2, data(1, "0+60"))
-    world.answer(3, data(2, "0+40"))
+    world.respond(1, data(0, "0+60"))
+    world.respond(2, data(1, "0+60"))
+    world.respond(3, data(2, "0+40"))
     assert world.fetches() == {}
     world.collect(3 * 19)
     assert 3 not in world.fetches()
@@ -108,10 +108,10 @@ def test_busy_partitions_leave_the_long_poll_to_the_quiet_ones() -> None:
     world = FetchWorld(10)
     world.assign(0, 3, 6, 9)
     assert list(asked(world.fetches()[1])) == [0, 3, 6, 9]
-    world.answer(1, data(0, "0+1"))
+    world.respond(1, data(0, "0+1"))
     assert list(asked(world.fetches()[1])) == [3, 6, 9]
     assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {0: 1}
-    world.answer(1, data(0, "1+1"))
+    world.respond(1, data(0, "1+1"))
     assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {0: 2}
     assert list(asked(world.fetches()[1])) == [3, 6, 9], "it is parked all the while"
 
@@ -120,7 +120,7 @@ def test_what_a_waiting_poll_collects_is_asked_for_with_the_others_in_one_fetch(
     world = FetchWorld(10)
     world.is_poll_waiting = True
     world.assign(0, 3, 6, 9)
-    world.answer(1, data(0, "0+1"))
+    world.respond(1, data(0, "0+1"))
     assert world.fetches() == {}
     world.fetching.polled()
     assert world.collect() == {0: [0]}
@@ -132,7 +132,7 @@ def test_a_poll_that_waits_and_does_not_come_holds_fetches_back_for_a_moment_onl
     world = FetchWorld(10)
     world.is_poll_waiting = True
     world.assign(0, 3)
-    world.answer(1, data(0, "0+1"))
+    world.respond(1, data(0, "0+1"))
     assert world.fetches() == {}
     world.advance(0.006)
     assert 3 in asked(world.fetches()[1])
@@ -150,7 +150,7 @@ def test_many_quiet_partitions_are_not_listed_again_for_a_poll_that_waits() -> N
     world = FetchWorld(3 * 33)
     world.is_poll_waiting = True
     world.assign(*range(0, 3 * 33, 3))
-    world.answer(1, data(0, "0+1"))
+    world.respond(1, data(0, "0+1"))
     world.fetching.polled()
     world.collect()
     assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {0: 1}
@@ -160,39 +160,39 @@ def test_many_quiet_partitions_are_not_listed_again_for_a_poll_that_waits() -> N
 def test_partitions_that_got_nothing_come_first_in_the_next_fetch() -> None:
     world = FetchWorld(10)
     world.assign(0, 3, 6, 9)
-    world.answer(1, data(0, "0+1"))
-    world.answer(1, data(3, "0+1"))
+    world.respond(1, data(0, "0+1"))
+    world.respond(1, data(3, "0+1"))
     assert list(asked(world.fetches()[1])) == [6, 9, 3]
-    world.answer(1, data(6, "0+1"))
+    world.respond(1, data(6, "0+1"))
     assert list(asked(world.fetches()[1])) == [9, 3, 6]
 
 
-def test_a_stale_answer_is_discarded_after_a_seek() -> None:
+def test_a_stale_response_is_discarded_after_a_seek() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.place(instance, 50)
     world.plan()
-    world.answer(1, data(0, "0+3"))
+    world.respond(1, data(0, "0+3"))
     assert world.collect() == {}
     assert asked(world.fetches()[1]) == {0: 50}
 
 
-def test_a_stale_answer_is_discarded_when_only_the_buffer_was_replaced() -> None:
+def test_a_stale_response_is_discarded_when_only_the_buffer_was_replaced() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     assert instance.tracker is not None
     instance.buffer = RecordBuffer(instance.partition, instance.tracker.tracker_id, 0)
     world.fetching.add(instance)
-    world.answer(1, data(0, "0+3"))
+    world.respond(1, data(0, "0+3"))
     assert world.collect() == {}
 
 
 def test_nothing_is_kept_or_delivered_of_a_partition_that_is_being_revoked() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
-    world.answer(1, data(0, "0+3"))
+    world.respond(1, data(0, "0+3"))
     instance.transition(InstanceTransition.REVOKE)
-    world.answer(1, data(0, "3+3"))
+    world.respond(1, data(0, "3+3"))
     assert not world.fetching.collector.is_ready
     assert world.collect() == {}
     assert world.fetches() == {}
@@ -207,7 +207,7 @@ def test_an_error_for_a_former_position_is_ignored() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.place(instance, 50)
-    world.answer(1, rejected(0, ErrorCode.offset_out_of_range))
+    world.respond(1, rejected(0, ErrorCode.offset_out_of_range))
     assert world.out_of_range == []
     assert asked(world.fetches()[1]) == {0: 50}
 
@@ -216,7 +216,7 @@ def test_a_response_for_a_partition_that_is_gone_is_ignored() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     world.fetching.remove(instance)
-    world.answer(1, data(0, "0+3"))
+    world.respond(1, data(0, "0+3"))
     assert world.collect() == {}
     assert world.fetches() == {}
 
@@ -225,7 +225,7 @@ def test_a_paused_partition_keeps_its_data_and_is_not_fetched() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     instance.paused = True
-    world.answer(1, data(0, "0+3"))
+    world.respond(1, data(0, "0+3"))
     assert not world.fetching.collector.is_ready
     assert world.collect() == {}
     assert world.fetches() == {}
@@ -250,7 +250,7 @@ def test_a_paused_partition_costs_no_timers_while_nothing_happens() -> None:
     world = FetchWorld(1)
     (instance,) = world.assign(0)
     instance.paused = True
-    world.answer(1, data(0, ""))
+    world.respond(1, data(0, ""))
     world.advance(1)
     assert "fetching" not in world.timers
 
@@ -259,6 +259,6 @@ def test_no_more_is_taken_than_there_is_room_for() -> None:
     world = FetchWorld(2)
     world.capacity = {tp(0): 3, tp(1): 500}
     world.assign(0, 1)
-    world.answer(1, data(0, "0+100"))
-    world.answer(2, data(1, "0+100"))
+    world.respond(1, data(0, "0+100"))
+    world.respond(2, data(1, "0+100"))
     assert {n: len(offsets) for n, offsets in world.collect(50).items()} == {0: 3, 1: 47}

@@ -52,7 +52,7 @@ class EpochWorld(FetchWorld):
     def elect(self, leader: int, epoch: int) -> None:
         self.cluster.refresh(self.now, "a test elects a leader")
         self.advance(0.2)
-        self.answer_metadata(topic("orders", {0: leader}, epoch=epoch))
+        self.respond_to_metadata(topic("orders", {0: leader}, epoch=epoch))
         self.plan()
 
     def end_of(self, epoch: int, offset: int, error: ErrorCode = ErrorCode.none) -> None:
@@ -95,7 +95,7 @@ def test_an_offset_of_the_present_epoch_or_of_an_unknown_one_is_fetched_at_once(
 def test_a_new_leader_is_asked_once_and_then_fetched_from_with_its_epoch() -> None:
     world = EpochWorld()
     world.start(50, epoch=2)
-    world.answer(1, data(0, "50+5"))
+    world.respond(1, data(0, "50+5"))
     world.collect()
     world.wait_out(1)
     world.fail(world.fetch_of(1, 0))
@@ -106,7 +106,7 @@ def test_a_new_leader_is_asked_once_and_then_fetched_from_with_its_epoch() -> No
     assert send.node == NODES[2]
     assert isinstance(send.message, FetchRequest)
     assert send.message.partitions[0].leader_epoch == 3
-    world.answer(2)
+    world.respond(2)
     world.advance(1.0)
     world.plan()
     assert world.sends(OffsetsForLeaderEpochRequest) == []
@@ -136,7 +136,7 @@ def test_records_that_were_cut_off_before_they_were_delivered_are_fetched_again(
     world = EpochWorld()
     world.start(50, epoch=0)
     world.end_of(0, 60)
-    world.answer(1, data(0, "50+5 55+5"))
+    world.respond(1, data(0, "50+5 55+5"))
     assert world.collect(5) == {0: [50, 51, 52, 53, 54]}
     world.fail(world.fetch_of(1, 0))
     world.elect(leader=2, epoch=3)
@@ -201,7 +201,7 @@ def test_a_leader_that_has_moved_meanwhile_is_looked_up_and_asked_again(error: E
     world.start(50, epoch=1)
     world.end_of(-1, -1, error)
     assert world.truncated == []
-    world.answer_metadata(topic("orders", {0: 3}, epoch=4))
+    world.respond_to_metadata(topic("orders", {0: 3}, epoch=4))
     world.plan()
     send, request = world.only(OffsetsForLeaderEpochRequest)
     assert (send.node, request.queries[0].leader_epoch) == (NODES[3], 4)
@@ -215,7 +215,7 @@ def test_a_leader_that_does_not_respond_is_asked_again_and_that_is_said() -> Non
     world.start(50, epoch=1)
     for _ in range(2):
         world.fail(world.only(OffsetsForLeaderEpochRequest)[0], FailureKind.TIMEOUT, "too slow")
-        world.answer_metadata(topic("orders", {0: 1}, epoch=2))
+        world.respond_to_metadata(topic("orders", {0: 1}, epoch=2))
         world.advance(0.5)
         world.plan()
     (line,) = world.named("waiting to validate the position after a leader change")
@@ -269,7 +269,7 @@ def test_a_leader_older_than_what_was_read_is_not_asked_before_the_metadata_is_f
     world = EpochWorld()
     world.start(50, epoch=3)
     assert world.fetched_from() is None
-    world.answer_metadata(topic("orders", {0: 2}, epoch=3))
+    world.respond_to_metadata(topic("orders", {0: 2}, epoch=3))
     world.plan()
     assert world.fetched_from() == {0: 50}
     assert world.sends(OffsetsForLeaderEpochRequest) == []
@@ -281,7 +281,7 @@ def test_a_topic_whose_epochs_began_again_is_read_after_a_while() -> None:
     for _ in range(10):
         assert world.fetched_from() is None
         if world.sends(MetadataRequest):
-            world.answer_metadata(topic("orders", {0: 1}, epoch=2))
+            world.respond_to_metadata(topic("orders", {0: 1}, epoch=2))
         world.advance(0.1)
         world.plan()
     world.advance(1.0)

@@ -51,7 +51,7 @@ class ViewWorld(FetchWorld):
         self.buffers = ReceiveBuffers(buffer_memory // 2)
 
     def respond(self, send: Send, batches: Mapping[int, bytes]) -> None:
-        """Answer with these bytes of each partition."""
+        """Respond with these bytes of each partition."""
         frame = memoryview(self.buffers.take(max(sum(map(len, batches.values())), 1)))
         at, partitions = 0, list[FetchedPartition]()
         for number, data in batches.items():
@@ -286,8 +286,8 @@ class Log(NamedTuple):
         return len(data), offset + count
 
 
-def answer_with_batches(world: ViewWorld, send: Send, log: Log, numbers: Counter[int]) -> None:
-    """Answer as a broker does: within the limits, except for a first batch."""
+def respond_with_batches(world: ViewWorld, send: Send, log: Log, numbers: Counter[int]) -> None:
+    """Respond as a broker does: within the limits, except for a first batch."""
     request = cast("FetchRequest", send.message)
     at, chosen = 0, list[tuple[FetchPartition, int]]()
     for entry in request.partitions:
@@ -340,7 +340,7 @@ def test_records_of_all_sizes_take_no_more_than_the_buffer_memory_and_one_fetch(
     try:
         for _ in range(60):
             for send in world.sends(FetchRequest):
-                answer_with_batches(world, send, log, numbers)
+                respond_with_batches(world, send, log, numbers)
                 world.plan()
             records = world.take(rng.choice((1, 5, 50)))
             delivered += len(records)

@@ -1,4 +1,4 @@
-"""Answers that can be decoded and cannot be true: each counts as a request that has failed."""
+"""Responses that can be decoded and cannot be true: each counts as a request that has failed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_member_that_has_an_id_is_not_asked_to_get_one() -> None:
     assert group.phase() is ClassicState.STABLE
 
 
-def test_the_connection_of_an_impossible_answer_is_dropped() -> None:
+def test_the_connection_of_an_impossible_response_is_dropped() -> None:
     group = ScriptedGroup()
     group.start()
     send, _ = group.only(JoinGroupRequest)
@@ -135,7 +135,7 @@ def assigned(*assignment: TopicIdPartitions) -> ConsumerGroupHeartbeatResponse:
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer"),
+    ("request_", "response"),
     [
         (MetadataRequest(topics=None), broker(node_id=-1)),
         (MetadataRequest(topics=None), broker(host="")),
@@ -154,12 +154,12 @@ def assigned(*assignment: TopicIdPartitions) -> ConsumerGroupHeartbeatResponse:
         (BEAT, assigned(*((bytes(16), ()) for _ in range(MAX_ASSIGNED + 1)))),
     ],
 )
-def test_what_cannot_be_true_is_named(request_: Request, answer: Response) -> None:
-    assert find_contradiction(request_, answer)
+def test_what_cannot_be_true_is_named(request_: Request, response: Response) -> None:
+    assert find_contradiction(request_, response)
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer"),
+    ("request_", "response"),
     [
         (MetadataRequest(topics=None), broker()),
         (FindCoordinatorRequest(group_id="g"), found()),
@@ -175,12 +175,12 @@ def test_what_cannot_be_true_is_named(request_: Request, answer: Response) -> No
         (PULSE, HeartbeatResponse(error=ErrorCode.rebalance_in_progress)),
     ],
 )
-def test_what_can_be_true_is_taken(request_: Request, answer: Response) -> None:
-    assert find_contradiction(request_, answer) is None
+def test_what_can_be_true_is_taken(request_: Request, response: Response) -> None:
+    assert find_contradiction(request_, response) is None
 
 
 def test_a_cluster_of_more_brokers_than_any_has_is_named_by_their_count() -> None:
-    def answer(count: int) -> MetadataResponse:
+    def respond(count: int) -> MetadataResponse:
         brokers = (
             BrokerMetadata(node_id=number, host="kafka", port=9092, rack=None)
             for number in range(count)
@@ -188,8 +188,8 @@ def test_a_cluster_of_more_brokers_than_any_has_is_named_by_their_count() -> Non
         return MetadataResponse(brokers=tuple(brokers), topics=())
 
     request = MetadataRequest(topics=())
-    assert find_contradiction(request, answer(10_000)) is None
-    assert find_contradiction(request, answer(10_001)) == "10001 brokers, more than 10000"
+    assert find_contradiction(request, respond(10_000)) is None
+    assert find_contradiction(request, respond(10_001)) == "10001 brokers, more than 10000"
 
 
 def test_more_partitions_than_were_requested_are_named_by_their_count() -> None:
@@ -222,13 +222,13 @@ def test_more_partitions_than_were_requested_are_named_by_their_count() -> None:
             ),
         ),
     ]
-    for request, answer in pairs:
-        assert find_contradiction(request, answer(many)) == "1002 partitions, of 1 requested ones"
-        assert find_contradiction(request, answer(many[:-1])) is None
+    for request, respond in pairs:
+        assert find_contradiction(request, respond(many)) == "1002 partitions, of 1 requested ones"
+        assert find_contradiction(request, respond(many[:-1])) is None
 
 
 def test_more_aborted_transactions_than_can_be_are_named_by_their_count() -> None:
-    def answer(aborted: int, records: bytes) -> FetchResponse:
+    def respond(aborted: int, records: bytes) -> FetchResponse:
         one = AbortedTransaction(producer_id=1, first_offset=1)
         each = FetchedPartition(
             partition=tp(0), error=ErrorCode.none, aborted=(one,) * aborted, records=records
@@ -236,9 +236,9 @@ def test_more_aborted_transactions_than_can_be_are_named_by_their_count() -> Non
         return FetchResponse(error=ErrorCode.none, partitions=(each, each))
 
     request = FetchRequest(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
-    assert find_contradiction(request, answer(50_000, b"")) is None
-    assert find_contradiction(request, answer(50_001, bytes(61))) is None
-    wrong = find_contradiction(request, answer(50_001, bytes(30)))
+    assert find_contradiction(request, respond(50_000, b"")) is None
+    assert find_contradiction(request, respond(50_001, bytes(61))) is None
+    wrong = find_contradiction(request, respond(50_001, bytes(30)))
     assert wrong == "100002 aborted transactions, and at most 0 batches"
 
 
@@ -260,7 +260,7 @@ def test_a_record_that_was_dropped_may_be_abandoned_too() -> None:
     assert group.core.assignment.in_flight == 1
 
 
-def test_closing_answers_a_seek_that_waits_for_its_position() -> None:
+def test_closing_completes_a_seek_that_waits_for_its_position() -> None:
     group = ScriptedGroup(commit_mode="ack")
     group.become_member(1)
     group.silent.add(ListOffsetsRequest)

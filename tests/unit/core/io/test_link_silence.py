@@ -51,7 +51,7 @@ def test_silence_is_limited_to_a_third_of_the_session_and_the_request_timeout() 
     assert silence_timeout_of(ConsumerConfig(request_timeout=5.0)) == 5.0
 
 
-def test_what_brokers_hold_before_they_answer_is_no_silence() -> None:
+def test_what_brokers_hold_before_they_respond_is_no_silence() -> None:
     assert may_hold(HEARTBEAT) == 0
     assert may_hold(FETCH) == 0.5
     assert may_hold(JOIN) == float("inf")
@@ -64,7 +64,7 @@ def test_a_link_with_long_round_trips_has_time_for_two_of_them() -> None:
     assert link.silence_timeout(15.0) == 15.0
 
 
-def test_one_late_answer_changes_little_and_many_do() -> None:
+def test_one_late_response_changes_little_and_many_do() -> None:
     link = RoundTripTime()
     link.response_took(4.0)
     assert link.silence_timeout(3.0) == 3.0

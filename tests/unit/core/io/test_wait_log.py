@@ -16,9 +16,9 @@ def test_a_wait_is_logged_at_once_after_intervals_and_at_its_end() -> None:
     log = WaitLog(outbox)
     for now in range(25):
         log.waiting(now, "broker", "waiting")
-    log.over(25, "broker", "answers")
-    log.over(26, "broker", "answers")
-    assert lines(outbox) == [("waiting", 0), ("waiting", 10), ("waiting", 20), ("answers", 25)]
+    log.over(25, "broker", "responds")
+    log.over(26, "broker", "responds")
+    assert lines(outbox) == [("waiting", 0), ("waiting", 10), ("waiting", 20), ("responds", 25)]
 
 
 def test_a_short_recurring_wait_is_not_logged_each_time() -> None:
@@ -26,19 +26,19 @@ def test_a_short_recurring_wait_is_not_logged_each_time() -> None:
     log = WaitLog(outbox)
     for now in range(40):
         log.waiting(now, "broker", "waiting")
-        log.over(now + 0.5, "broker", "answers")
+        log.over(now + 0.5, "broker", "responds")
     told = lines(outbox)
-    assert [event for event, _ in told] == ["waiting", "answers"] * 4
+    assert [event for event, _ in told] == ["waiting", "responds"] * 4
 
 
 def test_a_wait_soon_after_another_is_logged_if_it_lasts() -> None:
     outbox = Outbox()
     log = WaitLog(outbox)
     log.waiting(0, "broker", "waiting")
-    log.over(1, "broker", "answers")
+    log.over(1, "broker", "responds")
     for now in range(2, 13):
         log.waiting(now, "broker", "waiting")
-    assert lines(outbox) == [("waiting", 0), ("answers", 1), ("waiting", 8)]
+    assert lines(outbox) == [("waiting", 0), ("responds", 1), ("waiting", 8)]
     assert REPEAT_AFTER == 10
 
 

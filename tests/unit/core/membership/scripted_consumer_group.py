@@ -26,7 +26,7 @@ Beat = ConsumerGroupHeartbeatRequest
 
 
 class ScriptedConsumerGroup(ScriptedGroup):
-    """One core whose heartbeats the test answers."""
+    """One core to whose heartbeats the test responds."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ScriptedConsumerGroup(ScriptedGroup):
         assert isinstance(message, Beat)
         return message
 
-    def answer(
+    def respond(
         self,
         *given: TopicPartition,
         epoch: int = 1,
@@ -59,7 +59,7 @@ class ScriptedConsumerGroup(ScriptedGroup):
         detail: str = "",
         interval: float = 5.0,
     ) -> Beat:
-        """Answer it with these partitions, with no news (``assigns=False``), or an error."""
+        """Respond with these partitions, with no news (``assigns=False``), or an error."""
         send = self.next_beat()
         message = send.message
         assert isinstance(message, Beat)
@@ -77,8 +77,8 @@ class ScriptedConsumerGroup(ScriptedGroup):
         return message
 
     def quiet(self, epoch: int = 1) -> Beat:
-        """Answer it with nothing new."""
-        return self.answer(epoch=epoch, assigns=False)
+        """Respond with nothing new."""
+        return self.respond(epoch=epoch, assigns=False)
 
     def ids(self, *partitions: TopicPartition) -> tuple[TopicIdPartitions, ...]:
         topics: dict[bytes, list[int]] = {}
@@ -89,7 +89,7 @@ class ScriptedConsumerGroup(ScriptedGroup):
     def join(self, *numbers: int) -> None:
         """Start, join, get these partitions of orders, and acknowledge them."""
         self.start()
-        self.answer(*map(tp, numbers))
+        self.respond(*map(tp, numbers))
         self.quiet()
         assert self.state() is MemberState.STABLE
 

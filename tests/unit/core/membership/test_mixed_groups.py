@@ -125,7 +125,7 @@ def test_a_sticky_leader_leaves_partitions_where_the_last_assignment_gave_them()
     group.give_id()
     last = ASSIGNORS["sticky"].user_data(group.generation, sorted(orders(1, 3)))
     subscription = Subscription(topics=("orders",), user_data=last)
-    group.answer_join(
+    group.respond_to_join(
         leads=True,
         others=(
             JoinGroupMember(
@@ -152,7 +152,7 @@ def test_while_a_member_offers_range_alone_the_group_assigns_by_range() -> None:
     group = ScriptedGroup(assignors=FIRST_BOUNCE)
     group.start()
     group.give_id()
-    group.answer_join(leads=True, protocol="range", others=(foreign("m-2"),))
+    group.respond_to_join(leads=True, protocol="range", others=(foreign("m-2"),))
     assert group.planned() == {"m-2": orders(0, 1), MEMBER: orders(2, 3)}
 
 
@@ -161,7 +161,7 @@ def test_an_eager_leader_withholds_what_cooperative_members_report_as_owned() ->
     group.start()
     group.give_id()
     others = (foreign("m-2", owned=orders(0, 1, 2, 3)), foreign("m-3"))
-    group.answer_join(leads=True, protocol="cooperative-sticky", others=others)
+    group.respond_to_join(leads=True, protocol="cooperative-sticky", others=others)
     plan = group.planned()
     assert plan[MEMBER] == plan["m-3"] == frozenset()
     assert len(plan["m-2"]) == 2
@@ -174,14 +174,14 @@ def test_in_the_second_bounce_what_eager_members_gave_up_moves_at_once() -> None
     group.rebalance()
     assert owned(group.joining()) == orders(0, 1)
     eager = tuple(map(foreign, ("m-2", "m-3", "m-4")))
-    group.answer_join(leads=True, others=eager)
+    group.respond_to_join(leads=True, others=eager)
     plan = group.planned()
     assert plan.pop(MEMBER) == orders(0)
     assert set().union(*plan.values()) == orders(2, 3)
-    group.answer_sync(tp(0))
+    group.respond_to_sync(tp(0))
     assert group.step().to_be_revoked == orders(1)
     release(group, record)
-    group.answer_join(leads=True, others=eager)
+    group.respond_to_join(leads=True, others=eager)
     # Now that we have released it, it may go to one of them.
     assert set().union(*group.planned().values()) == orders(0, 1, 2, 3)
 
@@ -190,14 +190,14 @@ def test_an_eager_member_is_served_by_a_cooperative_assignment_all_the_same() ->
     group = ScriptedGroup(assignors=("cooperative-sticky", "range"))
     group.start()
     group.give_id()
-    assert owned(group.answer_join(protocol="cooperative-sticky")) == frozenset()
-    group.answer_sync(*orders(0, 1))
+    assert owned(group.respond_to_join(protocol="cooperative-sticky")) == frozenset()
+    group.respond_to_sync(*orders(0, 1))
     assert group.heard(NotifyKind.ASSIGNED) == [orders(0, 1)]
     group.rebalance()
     assert group.step().to_be_revoked == orders(0, 1)
     group.step()
-    assert owned(group.answer_join(protocol="cooperative-sticky")) == frozenset()
-    group.answer_sync(*orders(0))
+    assert owned(group.respond_to_join(protocol="cooperative-sticky")) == frozenset()
+    group.respond_to_sync(*orders(0))
     assert group.assigned == orders(0)
     assert group.phase() is ClassicState.STABLE  # nothing is withheld from who reported nothing
 
@@ -212,7 +212,7 @@ def test_a_group_that_no_longer_shares_an_assignor_loses_first_and_is_not_asked_
     group.step()
     group.step()
     held = group.assigned
-    group.answer_join(ErrorCode.inconsistent_group_protocol)
+    group.respond_to_join(ErrorCode.inconsistent_group_protocol)
     assert group.heard(NotifyKind.LOST) == ([held] if held else [])
     if held:
         assert group.step().lost == held
@@ -241,7 +241,7 @@ def test_a_member_that_reports_no_generation_owns_what_no_other_member_reports()
     group.become_member(0, 1)
     group.rebalance()
     # It claims 1 as well, from a generation that we have outlived.
-    group.answer_join(leads=True, others=(without_generation("m-2", 1, 2),))
+    group.respond_to_join(leads=True, others=(without_generation("m-2", 1, 2),))
     plan = group.planned()
     assert plan[MEMBER] == orders(0, 1)
     assert plan["m-2"] == orders(2, 3)
@@ -251,7 +251,7 @@ def test_an_assignor_of_the_users_own_that_does_not_withhold_is_stripped_and_log
     group = ScriptedGroup(assignors=(Everything(RebalanceProtocol.COOPERATIVE),))
     group.start()
     group.give_id()
-    group.answer_join(
+    group.respond_to_join(
         leads=True, others=(foreign("a-first", owned=orders(0)), foreign("b", owned=orders(1)))
     )
     assert group.planned() == {"a-first": orders(0, 2, 3), "b": frozenset(), MEMBER: frozenset()}
@@ -264,7 +264,7 @@ def test_an_eager_assignor_of_the_users_own_is_taken_at_its_word() -> None:
     group = ScriptedGroup(assignors=(Everything(RebalanceProtocol.EAGER),))
     group.start()
     group.give_id()
-    group.answer_join(leads=True, others=(foreign("a-first"),))
+    group.respond_to_join(leads=True, others=(foreign("a-first"),))
     assert group.planned() == {"a-first": orders(0, 1, 2, 3), MEMBER: frozenset()}
 
 
@@ -293,8 +293,8 @@ def test_a_topic_subscribed_again_before_its_release_resumes_at_its_position() -
     )
     group.start()
     group.give_id()
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))
     (record,) = group.receive(0, topic="bills")
     group.subscribe("orders")
     assert group.step().to_be_revoked == {tp(0, "bills")}
@@ -303,8 +303,8 @@ def test_a_topic_subscribed_again_before_its_release_resumes_at_its_position() -
     request = group.joining()
     assert set(subscription_of(request).topics) == {"orders", "bills"}
     assert owned(request) == {tp(0), tp(0, "bills")}
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))
     # Wanted again and given back before it was released: it goes on where it was.
     assert group.assigned == {tp(0), tp(0, "bills")}
     assert group.step().to_be_revoked == frozenset()
@@ -321,7 +321,7 @@ def returned_leader(**options: str) -> ScriptedGroup:
     )
     group.start()
     group.generation = 6
-    group.answer_join(leader=options.get("leader", FORMER_ID))
+    group.respond_to_join(leader=options.get("leader", FORMER_ID))
     group.pulse = ErrorCode.none
     return group
 
@@ -329,7 +329,7 @@ def returned_leader(**options: str) -> ScriptedGroup:
 def test_before_kip_814_a_static_leader_that_comes_back_watches_and_assigns_nothing() -> None:
     group = returned_leader()
     assert group.planned() == {}
-    group.answer_sync(*orders(0, 1), led_by_us=True)
+    group.respond_to_sync(*orders(0, 1), led_by_us=True)
     assert group.phase() is ClassicState.STABLE
     group.partitions["orders"] = 6
     group.advance(12.0)
@@ -341,7 +341,7 @@ def test_before_kip_814_a_static_leader_that_comes_back_watches_and_assigns_noth
 )
 def test_another_leader_is_not_taken_for_our_former_self(leader: str) -> None:
     group = returned_leader(leader=leader)
-    group.answer_sync(*orders(0, 1))
+    group.respond_to_sync(*orders(0, 1))
     group.partitions["orders"] = 6
     group.advance(12.0)
     assert group.phase() is ClassicState.STABLE
@@ -371,14 +371,14 @@ def in_the_east(member_id: str) -> JoinGroupMember:
 def test_a_leader_gives_members_what_is_in_their_rack(assignor: str) -> None:
     group = in_the_west(assignor)
     assert subscription_of(group.joining()).rack == "west"
-    group.answer_join(leads=True, others=(in_the_east("m-2"),))
+    group.respond_to_join(leads=True, others=(in_the_east("m-2"),))
     assert group.planned() == {MEMBER: orders(1, 3), "m-2": orders(0, 2)}
 
 
 def test_a_leader_assigns_again_when_replicas_have_moved_to_another_rack() -> None:
     group = in_the_west()
-    group.answer_join(leads=True, others=(in_the_east("m-2"),))
-    group.answer_sync(*orders(1, 3))
+    group.respond_to_join(leads=True, others=(in_the_east("m-2"),))
+    group.respond_to_sync(*orders(1, 3))
     group.pulse = ErrorCode.none
     group.advance(12.0)
     assert group.phase() is ClassicState.STABLE
@@ -392,8 +392,8 @@ def test_without_a_member_with_a_rack_the_leader_ignores_moved_replicas() -> Non
     group.racks = {1: "east", 2: "west"}
     group.start()
     group.give_id()
-    group.answer_join(leads=True)
-    group.answer_sync(*orders(0, 1, 2, 3))
+    group.respond_to_join(leads=True)
+    group.respond_to_sync(*orders(0, 1, 2, 3))
     group.pulse = ErrorCode.none
     group.replicas = {tp(0): (2,)}
     group.advance(12.0)
@@ -407,8 +407,8 @@ def joined(leader: str) -> ScriptedGroup:
     group = ScriptedGroup(metadata_max_age=5.0)
     group.start()
     group.give_id()
-    group.answer_join(leader=leader)
-    group.answer_sync(tp(0))
+    group.respond_to_join(leader=leader)
+    group.respond_to_sync(tp(0))
     group.pulse = ErrorCode.none
     return group
 
@@ -436,8 +436,8 @@ def test_without_a_leader_a_topic_created_after_the_join_is_reported() -> None:
     group = ScriptedGroup("orders", "bills", partitions={"orders": 2}, metadata_max_age=5.0)
     group.start()
     group.give_id()
-    group.answer_join(leader="")
-    group.answer_sync(tp(0))
+    group.respond_to_join(leader="")
+    group.respond_to_sync(tp(0))
     group.pulse = ErrorCode.none
     group.advance(6.0)
     assert not group.sends(JoinGroupRequest)
@@ -452,8 +452,8 @@ def test_without_a_leader_topics_learned_after_the_join_have_not_changed() -> No
     group.silent.add(MetadataRequest)
     group.start()
     group.give_id()
-    group.answer_join(leader="")
-    group.answer_sync(tp(0))
+    group.respond_to_join(leader="")
+    group.respond_to_sync(tp(0))
     group.pulse = ErrorCode.none
     group.silent.clear()
     send, request = group.only(MetadataRequest)
@@ -468,16 +468,16 @@ def away_and_back(leader: str, seconds: float) -> ScriptedGroup:
     group, _ = working(0, 1, session_timeout=10.0)
     beat = group.beat()
     group.now += seconds
-    group.answer_beat(ErrorCode.rebalance_in_progress, send=beat)
+    group.respond_to_beat(ErrorCode.rebalance_in_progress, send=beat)
     assert owned(group.joining()) == orders(0, 1)
-    group.answer_join(leader=leader)
+    group.respond_to_join(leader=leader)
     return group
 
 
 def test_after_a_session_without_a_response_who_joins_a_coordinator_has_nothing_of_before() -> None:
     group = away_and_back("", 11.0)
     assert group.heard(NotifyKind.LOST) == [orders(0, 1)]
-    group.answer_sync(tp(0))
+    group.respond_to_sync(tp(0))
     assert group.assigned == orders(0)
     assert not group.sends(OffsetCommitRequest), "others may have done more of it"
 
@@ -488,5 +488,5 @@ def test_who_joins_in_time_or_is_led_by_a_member_keeps_what_it_has(
 ) -> None:
     group = away_and_back(leader, seconds)
     assert not group.heard(NotifyKind.LOST)
-    group.answer_sync(tp(0))
+    group.respond_to_sync(tp(0))
     assert group.assigned == orders(0, 1)

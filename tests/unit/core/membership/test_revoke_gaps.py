@@ -68,7 +68,7 @@ def announce(group: ScriptedGroup) -> None:
     group.rejoin(0)
     assert group.step().to_be_revoked == orders(1)
     while group.sends(OffsetCommitRequest):
-        group.answer_commit()
+        group.respond_to_commit()
 
 
 def drop(group: ScriptedGroup, records: list[Record], *gaps: int) -> None:
@@ -165,7 +165,7 @@ def test_a_released_partition_has_its_gaps_in_the_last_commit() -> None:
     assert known is not None
     assert (entry.offset, known.runs) == (1, ((3, 6), (7, 8)))
     assert group.assigned == orders(0, 1)
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0)
 
 
@@ -189,11 +189,11 @@ def test_a_final_commit_whose_map_is_too_large_is_tried_again_with_a_smaller_one
         sizes.append(len(entry.metadata))
         if sizes[-1] <= 40:
             break
-        group.answer_commit(ErrorCode.offset_metadata_too_large)
+        group.respond_to_commit(ErrorCode.offset_metadata_too_large)
     assert len(sizes) > 1
     assert sizes == sorted(set(sizes), reverse=True)
     assert sizes[-1] > 0, "what fits is told"
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0)
     assert group.now == begun, "no attempt waits"
 
@@ -210,8 +210,8 @@ def test_a_final_commit_is_made_without_a_map_where_the_broker_takes_none() -> N
         _, request = group.only(OffsetCommitRequest)
         if not any(entry.metadata for entry in request.entries):
             break
-        group.answer_commit(ErrorCode.offset_metadata_too_large)
-    group.answer_commit()
+        group.respond_to_commit(ErrorCode.offset_metadata_too_large)
+    group.respond_to_commit()
     assert group.assigned == orders(0)
 
 
@@ -234,7 +234,7 @@ def test_a_withdrawn_revoke_reads_dropped_gaps_again_and_nothing_that_is_done_or
     assert [each.offset for each in again] == [1, 2, 6, 8, 9]
     finish(group, [records[0], records[3], records[7], *again])
     while group.sends(OffsetCommitRequest):
-        group.answer_commit()
+        group.respond_to_commit()
     group.advance(61)
     assert group.committing()[tp(1)] == 10
     assert group.core.assignment.in_flight == 0
@@ -289,7 +289,7 @@ def test_the_leader_reports_to_all_members_whether_all_read_maps(
     group.give_id()
     request = group.joining()
     others = [ours("other", request), *([foreign("java")] if stranger else [])]
-    group.answer_join(leads=True, others=tuple(others))
+    group.respond_to_join(leads=True, others=tuple(others))
     _, sync = group.only(SyncGroupRequest)
     notes = [
         decode_assignment_user_data(decode_assignment(data)[1]) for _, data in sync.assignments
@@ -313,7 +313,7 @@ def test_of_static_members_the_leader_of_an_eager_group_does_not_know_who_reads_
     request = group.joining()
     static = ours("other", request)
     static = structs.replace(static, group_instance_id="static")
-    group.answer_join(leads=True, others=(static,))
+    group.respond_to_join(leads=True, others=(static,))
     _, sync = group.only(SyncGroupRequest)
     notes = [
         decode_assignment_user_data(decode_assignment(data)[1]) for _, data in sync.assignments

@@ -43,7 +43,7 @@ def test_a_waiting_step_returns_it_as_soon_as_the_membership_is_confirmed() -> N
     group.advance(1.0)
     assert group.core.poll(group.now) is None
     woken = group.woken
-    group.answer_beat()
+    group.respond_to_beat()
     assert group.woken > woken
     result = group.core.poll(group.now)
     assert result is not None
@@ -68,7 +68,7 @@ def test_a_member_by_kip_848_waits_too() -> None:
         group.advance(3.0)
     group.produce(0)
     assert not group.step().records
-    group.answer(tp(0))
+    group.respond(tp(0))
     assert group.receive(0)
     assert group.assigned == orders(0)
 
@@ -79,9 +79,9 @@ def test_a_rebalance_that_takes_longer_than_the_session_holds_nothing() -> None:
     )
     group.become_member(0)
     group.rebalance()
-    # The others take their time: the JoinGroup is parked, and heartbeats are answered.
+    # The others take their time: the JoinGroup is parked, and heartbeats get responses.
     for _ in range(12):
-        group.answer_beat(ErrorCode.rebalance_in_progress)
+        group.respond_to_beat(ErrorCode.rebalance_in_progress)
         group.advance(1.0)
     assert group.receive(0)
     assert not group.named(PAUSED)

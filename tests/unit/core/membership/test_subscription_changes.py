@@ -36,8 +36,8 @@ def reading_bills(eager: bool, *, pattern: bool = False) -> tuple[ScriptedGroup,
     )
     group.start()
     group.give_id()
-    group.answer_join()
-    group.answer_sync(tp(0), BILLS)
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), BILLS)
     (record,) = group.receive(0, topic="bills")
     return group, record
 
@@ -64,8 +64,8 @@ def at_work(eager: bool) -> tuple[ScriptedGroup, Record, int]:
 def finish(group: ScriptedGroup, record: Record) -> None:
     """The work ends, is committed, and the group is left."""
     group.complete(record)
-    assert group.answer_commit() == {tp(0): 1}
-    group.answer_leave()
+    assert group.respond_to_commit() == {tp(0): 1}
+    group.respond_to_leave()
 
 
 # --- subscribe ----------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_a_new_subscription_keeps_the_assignment_until_it_is_revoked_in_two_step
     # What was begun counts, and is committed before the partition goes.
     assert group.complete(record)
     group.step()
-    assert group.answer_commit()[BILLS] == 1
+    assert group.respond_to_commit()[BILLS] == 1
     request = group.joining()
     assert subscription_of(request).topics == ("orders",)
     assert owned(request) == (frozenset() if eager else {tp(0)})
@@ -118,7 +118,7 @@ def test_a_topic_that_no_longer_matches_is_revoked_in_two_steps(eager: bool) -> 
     assert BILLS in group.step().to_be_revoked
     group.complete(record)
     group.step()
-    group.answer_commit()
+    group.respond_to_commit()
     assert BILLS not in owned(group.joining())
 
 
@@ -133,10 +133,10 @@ def test_unsubscribing_drains_then_commits_then_clears(eager: bool) -> None:
     assert not group.sends(OffsetCommitRequest)
     group.complete(record)
     assert group.assigned == orders(0)
-    assert group.answer_commit() == {tp(0): 1}
+    assert group.respond_to_commit() == {tp(0): 1}
     assert group.assigned == frozenset()
     assert call_id not in group.completed
-    group.answer_leave()
+    group.respond_to_leave()
     assert call_id in group.completed
     assert group.core.subscription() == frozenset()
     assert group.heard(NotifyKind.REVOKED) == [orders(0)]
@@ -146,7 +146,7 @@ def test_unsubscribing_drains_then_commits_then_clears(eager: bool) -> None:
 def test_unsubscribing_from_a_pattern_forgets_the_pattern(eager: bool) -> None:
     group, record = reading_bills(eager, pattern=True)
     call_id = group.unsubscribe()
-    group.answer_leave()
+    group.respond_to_leave()
     assert call_id in group.completed
     group.partitions["orders-new"] = 1
     group.topic_ids["orders-new"] = b"new".ljust(16)
@@ -176,8 +176,8 @@ def test_what_is_subscribed_to_while_unsubscribing_is_joined_with_afterwards(
     assert request.member_id == ""
     assert (subscription_of(request).topics, owned(request)) == ((topic,), frozenset())
     group.give_id()
-    group.answer_join()
-    group.answer_sync(tp(1, topic))
+    group.respond_to_join()
+    group.respond_to_sync(tp(1, topic))
     assert group.phase() is ClassicState.STABLE
     assert group.assigned == {tp(1, topic)}
     assert group.receive(1, topic=topic)
@@ -234,7 +234,7 @@ def test_closing_while_unsubscribing_joins_nothing_any_more(eager: bool) -> None
 def test_a_group_that_rejects_us_while_unsubscribing_is_not_joined_again(eager: bool) -> None:
     group, _record, call_id = at_work(eager)
     group.subscribe("bills")
-    group.answer_beat(ErrorCode.group_authorization_failed)
+    group.respond_to_beat(ErrorCode.group_authorization_failed)
     assert call_id in group.completed
     with pytest.raises(FatalError):
         for _ in range(3):

@@ -64,17 +64,17 @@ def test_topics_wanted_while_a_request_is_under_way_are_asked_for_after_it() -> 
     world = ScriptedRequests()
     world.cluster.start(world.now)
     world.cluster.want(world.now, frozenset({"orders"}))
-    world.answer_metadata()
+    world.respond_to_metadata()
     assert world.only(MetadataRequest)[1].topics == ("orders",)
 
 
 def test_a_pattern_asks_for_all_topics_and_internal_ones_are_not_listed() -> None:
     world = ScriptedRequests()
     world.cluster.start(world.now)
-    world.answer_metadata()
+    world.respond_to_metadata()
     world.cluster.want(world.now, None)
     internal = topic("__offsets", {0: 1}, is_internal=True)
-    request = world.answer_metadata(topic("a", {0: 1}), internal)
+    request = world.respond_to_metadata(topic("a", {0: 1}), internal)
     assert request.topics is None
     assert world.cluster.topics() == {"a"}
     assert world.cluster.partitions("__offsets") == (0,)
@@ -122,12 +122,12 @@ def test_unreachable_brokers_are_tried_in_turn_ever_more_slowly_and_with_a_line(
     assert 5 <= len(lines) <= 7
 
 
-def test_when_a_broker_answers_again_it_is_said_once() -> None:
+def test_when_a_broker_responds_again_it_is_said_once() -> None:
     world = ScriptedRequests()
     world.cluster.start(world.now)
     world.fail(world.only(MetadataRequest)[0])
     world.advance(0.2)
-    world.answer_metadata()
+    world.respond_to_metadata()
     assert len(world.named("broker reachable")) == 1
     world.advance(600)
     world.fail(world.only(MetadataRequest)[0])
@@ -187,7 +187,7 @@ def test_an_older_leader_epoch_does_not_replace_a_newer_one() -> None:
     for epoch, leader, expected in ((4, 2, (1, 5)), (6, 3, (3, 6)), (5, 1, (3, 6))):
         world.cluster.refresh(world.now, "test")
         world.advance(0.2)
-        world.answer_metadata(topic("orders", {0: leader}, epoch=epoch))
+        world.respond_to_metadata(topic("orders", {0: leader}, epoch=epoch))
         assert world.cluster.leader(tp(0)) == (NODES[expected[0]], expected[1])
 
 
@@ -204,14 +204,14 @@ def test_added_partitions_are_a_change() -> None:
     world.know(topic("orders", {0: 1}))
     world.cluster.refresh(world.now, "test")
     world.advance(0.2)
-    world.answer_metadata(topic("orders", {0: 1, 1: 2}))
+    world.respond_to_metadata(topic("orders", {0: 1, 1: 2}))
     assert (world.changes, world.cluster.partitions("orders")) == (2, (0, 1))
 
 
 def test_an_unknown_topic_is_waited_for_with_a_line_and_found_soon_after_its_creation() -> None:
     world = Watched()
     world.cluster.start(world.now)
-    world.answer_metadata()
+    world.respond_to_metadata()
     world.cluster.want(world.now, frozenset({"orders"}))
     for _ in range(8):
         world.reply(world.only(MetadataRequest)[0], unknown())
@@ -219,7 +219,7 @@ def test_an_unknown_topic_is_waited_for_with_a_line_and_found_soon_after_its_cre
     assert world.changes == 0
     lines = world.named("waiting for topics that do not exist")
     assert [line.fields["topics"] for line in lines] == [["orders"], ["orders"]]
-    world.answer_metadata(topic("orders", {0: 1}))
+    world.respond_to_metadata(topic("orders", {0: 1}))
     assert (world.changes, world.cluster.partitions("orders")) == (1, (0,))
 
 
@@ -245,7 +245,7 @@ def test_one_denial_by_a_broker_that_has_just_started_does_not_count() -> None:
         world.advance(3)
         world.reply(world.only(MetadataRequest)[0], unknown())
         world.advance(3)
-        world.answer_metadata(topic("orders", {0: 1}))
+        world.respond_to_metadata(topic("orders", {0: 1}))
         world.advance(3)
     assert (world.changes, world.cluster.partitions("orders")) == (1, (0,))
 
@@ -265,7 +265,7 @@ def test_a_topic_with_another_id_is_another_topic() -> None:
     world.know(topic("orders", {0: 1}, epoch=7, topic_id=ID_1))
     world.cluster.refresh(world.now, "test")
     world.advance(0.2)
-    world.answer_metadata(topic("orders", {0: 2}, epoch=0, topic_id=ID_2))
+    world.respond_to_metadata(topic("orders", {0: 2}, epoch=0, topic_id=ID_2))
     assert world.changes == 2
     assert world.cluster.topic_id("orders") == ID_2
     assert world.cluster.leader(tp(0)) == (NODES[2], 0)
@@ -277,7 +277,7 @@ def test_a_broker_that_still_knows_the_former_topic_does_not_bring_it_back() -> 
     for topic_id in (ID_2, ID_1):
         world.cluster.refresh(world.now, "test")
         world.advance(0.2)
-        world.answer_metadata(topic("orders", {0: 1}, topic_id=topic_id))
+        world.respond_to_metadata(topic("orders", {0: 1}, topic_id=topic_id))
     assert (world.changes, world.cluster.topic_id("orders")) == (2, ID_2)
 
 
@@ -286,7 +286,7 @@ def test_partitions_that_a_lagging_broker_leaves_out_stay() -> None:
     world.know(topic("orders", {0: 1, 1: 1}))
     world.cluster.refresh(world.now, "test")
     world.advance(0.2)
-    world.answer_metadata(topic("orders", {0: 1}))
+    world.respond_to_metadata(topic("orders", {0: 1}))
     assert (world.changes, world.cluster.partitions("orders")) == (1, (0, 1))
 
 
@@ -294,7 +294,7 @@ def test_rejected_access_is_reported_once_until_it_recovers() -> None:
     world = ScriptedRequests()
     rejected = metadata(topic("orders", {}, error=ErrorCode.topic_authorization_failed))
     world.cluster.start(world.now)
-    world.answer_metadata()
+    world.respond_to_metadata()
     world.cluster.want(world.now, frozenset({"orders"}))
     for _ in range(3):
         world.reply(world.only(MetadataRequest)[0], rejected)
@@ -302,7 +302,7 @@ def test_rejected_access_is_reported_once_until_it_recovers() -> None:
     assert len(world.errors) == 1
     assert isinstance(world.errors[0], TopicAuthorizationError)
     assert "'orders'" in str(world.errors[0])
-    world.answer_metadata(topic("orders", {0: 1}))
+    world.respond_to_metadata(topic("orders", {0: 1}))
     world.cluster.refresh(world.now, "test")
     world.advance(0.2)
     world.reply(world.only(MetadataRequest)[0], rejected)
@@ -330,14 +330,14 @@ def test_what_cannot_pass_is_fatal_and_not_tried_again(
 def test_a_topic_that_does_not_exist_is_listed_as_missing_until_it_is_created() -> None:
     world = ScriptedRequests()
     world.cluster.start(world.now)
-    world.answer_metadata()
+    world.respond_to_metadata()
     world.cluster.want(world.now, frozenset({"orders", "clicks"}), frozenset({"clicks"}))
     assert world.cluster.missing_topics() == frozenset()
-    world.answer_metadata(topic("orders", {}, error=ErrorCode.unknown_topic_or_partition))
+    world.respond_to_metadata(topic("orders", {}, error=ErrorCode.unknown_topic_or_partition))
     # Topics of other members are not this consumer's.
     assert world.cluster.missing_topics() == {"orders"}
     world.advance(5)
-    world.answer_metadata(topic("orders", {0: 1}))
+    world.respond_to_metadata(topic("orders", {0: 1}))
     assert world.cluster.missing_topics() == frozenset()
 
 
@@ -351,7 +351,7 @@ def test_missing_topics_of_other_members_are_logged_once_and_then_less_and_less_
         for _ in range(seconds):
             world.sync()
             if world.sends(MetadataRequest):
-                world.answer_metadata(topic("orders", {0: 1}), *described)
+                world.respond_to_metadata(topic("orders", {0: 1}), *described)
             world.advance(1)
 
     clicks = ErrorCode.unknown_topic_or_partition
@@ -375,11 +375,11 @@ def test_a_topic_that_is_rejected_is_listed_until_access_is_granted() -> None:
     world = ScriptedRequests()
     world.know(topic("orders", {0: 1}))
     world.cluster.refresh(world.now + 1, "test")
-    world.answer_metadata(topic("orders", {}, error=ErrorCode.topic_authorization_failed))
+    world.respond_to_metadata(topic("orders", {}, error=ErrorCode.topic_authorization_failed))
     assert world.cluster.rejected_topics() == {"orders"}
     assert world.cluster.missing_topics() == frozenset()
     world.advance(20)
-    world.answer_metadata(topic("orders", {0: 1}))
+    world.respond_to_metadata(topic("orders", {0: 1}))
     assert world.cluster.rejected_topics() == frozenset()
 
 
@@ -394,7 +394,7 @@ def test_a_silent_broker_is_unreachable_if_it_leads_a_partition() -> None:
     assert world.cluster.unreachable_brokers() == ()
 
 
-def test_all_brokers_are_unreachable_while_no_metadata_request_is_answered() -> None:
+def test_all_brokers_are_unreachable_while_no_metadata_request_gets_a_response() -> None:
     world = ScriptedRequests()
     world.cluster.start(world.now)
     assert world.cluster.unreachable_brokers() == ()
@@ -409,10 +409,13 @@ def test_a_missing_topic_that_records_are_sent_to_is_reported_with_the_command_t
     world = ScriptedRequests()
     world.output_topics.set_topics(["letters"])
     world.cluster.start(world.now)
-    assert world.answer_metadata().topics == ("letters",)
+    assert world.respond_to_metadata().topics == ("letters",)
     world.cluster.want(world.now, frozenset({"orders"}))
     missing = topic("letters", {}, error=ErrorCode.unknown_topic_or_partition)
-    assert world.answer_metadata(topic("orders", {0: 1}), missing).topics == ("letters", "orders")
+    assert world.respond_to_metadata(topic("orders", {0: 1}), missing).topics == (
+        "letters",
+        "orders",
+    )
     assert world.cluster.missing_topics() == {"letters"}
     assert world.cluster.topics() == {"orders"}
     (line,) = world.named("records cannot be sent to topics that do not exist")
@@ -421,7 +424,7 @@ def test_a_missing_topic_that_records_are_sent_to_is_reported_with_the_command_t
         f"asyncrevoke topics create letters --bootstrap-servers {address}"
     )
     world.advance(16)
-    world.answer_metadata(topic("orders", {0: 1}), topic("letters", {0: 1}))
+    world.respond_to_metadata(topic("orders", {0: 1}), topic("letters", {0: 1}))
     assert world.cluster.missing_topics() == frozenset()
     assert world.cluster.topics() == {"orders"}
     assert [line.fields["topic"] for line in world.named("topic available")] == ["letters"]
@@ -432,7 +435,7 @@ def test_a_rejected_topic_that_records_are_sent_to_does_not_end_the_consumer() -
     world.output_topics.set_topics(["letters"])
     world.know(topic("orders", {0: 1}))
     world.cluster.refresh(world.now + 1, "test")
-    world.answer_metadata(
+    world.respond_to_metadata(
         topic("orders", {0: 1}), topic("letters", {}, error=ErrorCode.topic_authorization_failed)
     )
     assert world.cluster.missing_topics() == {"letters"}
@@ -443,7 +446,9 @@ def test_with_a_pattern_topics_that_records_are_sent_to_are_checked_too() -> Non
     world = ScriptedRequests()
     world.output_topics.set_topics(["letters", "retries"])
     world.cluster.start(world.now)
-    world.answer_metadata()
+    world.respond_to_metadata()
     world.cluster.want(world.now, None)
-    assert world.answer_metadata(topic("orders", {0: 1}), topic("letters", {0: 1})).topics is None
+    assert (
+        world.respond_to_metadata(topic("orders", {0: 1}), topic("letters", {0: 1})).topics is None
+    )
     assert world.cluster.missing_topics() == {"retries"}

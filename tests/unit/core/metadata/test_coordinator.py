@@ -112,21 +112,21 @@ def test_a_search_that_fails_goes_to_another_broker_and_does_not_wait_for_long()
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("response", "error"),
     [
         (rejected(ErrorCode.group_authorization_failed), GroupAuthorizationError),
         (Failed(0, FailureKind.AUTHENTICATION, "rejected"), AuthenticationError),
     ],
 )
 def test_what_no_retry_can_mend_is_an_error(
-    answer: FindCoordinatorResponse | Failed, error: type[Exception]
+    response: FindCoordinatorResponse | Failed, error: type[Exception]
 ) -> None:
     world = world_with_a_search()
     (search,) = searches(world)
-    if isinstance(answer, Failed):
-        world.fail(search, answer.kind, answer.detail)
+    if isinstance(response, Failed):
+        world.fail(search, response.kind, response.detail)
     else:
-        world.reply(search, answer)
+        world.reply(search, response)
     assert [type(each) for each in world.errors] == [error]
     world.advance(60)
     assert searches(world) == []

@@ -40,9 +40,9 @@ def lines_of(call: Callable[[], object]) -> int:
     return count
 
 
-def learnt(known: KnownTopic, now: float, answer: TopicMetadata) -> tuple[bool, bool]:
-    topics = read_topics([answer], None, {answer.name: known}, with_replicas=False)
-    metadata, partitions = topics[answer.name]
+def learnt(known: KnownTopic, now: float, response: TopicMetadata) -> tuple[bool, bool]:
+    topics = read_topics([response], None, {response.name: known}, with_replicas=False)
+    metadata, partitions = topics[response.name]
     assert partitions is not None
     return known.learn(now, metadata, partitions)
 
@@ -50,15 +50,15 @@ def learnt(known: KnownTopic, now: float, answer: TopicMetadata) -> tuple[bool, 
 def test_taking_in_what_was_read_does_not_grow_with_the_partitions() -> None:
     def cost(size: int) -> int:
         known = KnownTopic(topic("orders", {}))
-        answers = [
+        responses = [
             topic("orders", dict.fromkeys(range(size), 1)),
             topic("orders", dict.fromkeys(range(size), 2), epoch=1),
             topic("orders", dict.fromkeys(range(size // 2, 2 * size), 2), epoch=1),
             topic("orders", dict.fromkeys(range(size // 2, 2 * size), 2), epoch=1),
         ]
         lines = 0
-        for now, answer in enumerate(answers):
-            found = read_topics([answer], None, {"orders": known}, with_replicas=True)
+        for now, response in enumerate(responses):
+            found = read_topics([response], None, {"orders": known}, with_replicas=True)
             told, partitions = found["orders"]
             assert partitions is not None
             lines += lines_of(partial(known.learn, now * 2.0, told, partitions))
@@ -84,7 +84,7 @@ def test_the_latest_known_leader_of_a_partition_is_kept() -> None:
     learnt(known, 0.0, topic("orders", {0: 1, 1: 1}, epoch=5))
     learnt(known, 1.0, topic("orders", {0: 2, 1: 2}, epoch=4))
     assert {number: leader.leader_id for number, leader in known.leaders.items()} == {0: 1, 1: 1}
-    # A partition that the answer does not name is kept with its leader until a second answer.
+    # A partition that the response does not name is kept with its leader until a second one.
     assert learnt(known, 2.0, topic("orders", {0: 2}, epoch=6)) == (False, False)
     assert list(known.numbers) == [0, 1]
     assert known.leader_ids == {1, 2}
@@ -96,16 +96,16 @@ def test_the_latest_known_leader_of_a_partition_is_kept() -> None:
 def test_learning_makes_no_object_for_a_partition() -> None:
     known = KnownTopic(topic("orders", {}))
     for now, epoch in enumerate((5, 6, 6)):
-        answer = topic("orders", dict.fromkeys(range(3), 1), epoch=epoch)
-        learnt(known, float(now), answer)
-        assert all(known.leaders[each.partition] is each for each in answer.partitions)
+        response = topic("orders", dict.fromkeys(range(3), 1), epoch=epoch)
+        learnt(known, float(now), response)
+        assert all(known.leaders[each.partition] is each for each in response.partitions)
 
 
-def test_of_a_partition_that_an_answer_names_twice_the_latest_leader_is_kept() -> None:
+def test_of_a_partition_that_a_response_names_twice_the_latest_leader_is_kept() -> None:
     known = KnownTopic(topic("orders", {}))
     newer, older = topic("orders", {0: 1}, epoch=5), topic("orders", {0: 2, -1: 2}, epoch=4)
-    answer = replace(newer, partitions=newer.partitions + older.partitions)
-    assert learnt(known, 0.0, answer) == (True, True)
+    response = replace(newer, partitions=newer.partitions + older.partitions)
+    assert learnt(known, 0.0, response) == (True, True)
     assert known.leaders == {0: newer.partitions[0]}
     assert known.leader_ids == {1}
 

@@ -32,8 +32,8 @@ def refreshed() -> ScriptedRequests:
     return world
 
 
-def fail_for(world: ScriptedRequests, seconds: float, *, answers: bool) -> list[Node]:
-    """Fail each request for metadata; with ``answers`` the brokers answer other requests. Returns
+def fail_for(world: ScriptedRequests, seconds: float, *, responds: bool) -> list[Node]:
+    """Fail each request for metadata; with ``responds`` the brokers respond to others. Returns
     the brokers that were asked."""
     asked: list[Node] = []
     until = world.now + seconds
@@ -41,7 +41,7 @@ def fail_for(world: ScriptedRequests, seconds: float, *, answers: bool) -> list[
         for send in world.sends(MetadataRequest):
             asked.append(send.node)
             world.fail(send, FailureKind.TIMEOUT, "timed out")
-        if answers:
+        if responds:
             for node in NODES.values():
                 world.cluster.brokers.note_success(node)
         world.advance(0.5)
@@ -50,18 +50,18 @@ def fail_for(world: ScriptedRequests, seconds: float, *, answers: bool) -> list[
 
 def test_the_bootstrap_addresses_are_asked_soon_after_the_last_known_broker_is_gone() -> None:
     world = refreshed()
-    asked = fail_for(world, 10, answers=False)
+    asked = fail_for(world, 10, responds=False)
     assert set(asked[:3]) == set(NODES.values())
     assert set(asked[3:5]) == set(BOOTSTRAP)
     assert world.named(EVENT) == []
 
 
-def test_brokers_that_answer_all_but_metadata_are_left_after_five_minutes() -> None:
+def test_brokers_that_respond_to_all_but_metadata_are_left_after_five_minutes() -> None:
     world = refreshed()
-    asked = fail_for(world, 290, answers=True)
+    asked = fail_for(world, 290, responds=True)
     assert set(asked) == set(NODES.values())
     assert (world.named(EVENT), world.resets) == ([], [])
-    asked = fail_for(world, 20, answers=False)
+    asked = fail_for(world, 20, responds=False)
     assert set(asked) & set(BOOTSTRAP)
     (event,) = world.named(EVENT)
     assert event.level == "warning"
@@ -71,18 +71,18 @@ def test_brokers_that_answer_all_but_metadata_are_left_after_five_minutes() -> N
 
 def test_five_minutes_begin_with_the_first_failure_after_a_response() -> None:
     world = refreshed()
-    fail_for(world, 200, answers=True)
+    fail_for(world, 200, responds=True)
     world.advance(3)
-    world.answer_metadata(topic("orders", {0: 1}, epoch=4))
+    world.respond_to_metadata(topic("orders", {0: 1}, epoch=4))
     world.advance(500)
-    fail_for(world, 200, answers=True)
+    fail_for(world, 200, responds=True)
     assert world.named(EVENT) == []
 
 
-def test_a_cluster_that_has_never_answered_is_asked_at_its_bootstrap_addresses_only() -> None:
+def test_a_cluster_that_has_never_responded_is_asked_at_its_bootstrap_addresses_only() -> None:
     world = ScriptedRequests()
     world.cluster.start(world.now)
-    assert set(fail_for(world, 700, answers=False)) == set(BOOTSTRAP)
+    assert set(fail_for(world, 700, responds=False)) == set(BOOTSTRAP)
     assert world.named(EVENT) == []
 
 

@@ -1,4 +1,4 @@
-"""A broker that answers nothing and closes nothing: who is asked next, and what is dropped."""
+"""A broker that does not respond and closes nothing: who is asked next, and what is dropped."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Watched(ScriptedRequests):
         self.advance(10)
 
     def name(self, number: int) -> None:
-        """FindCoordinator is answered by this broker's name."""
+        """The response to FindCoordinator names this broker."""
         send, _ = self.only(FindCoordinatorRequest)
         node = NODES[number]
         self.see(
@@ -91,7 +91,7 @@ def test_a_silent_coordinator_is_looked_for_at_other_brokers_and_stays_the_coord
     assert world.only(MetadataRequest)[0].node != NODES[1]
 
 
-def test_it_is_looked_for_every_second_until_another_one_is_named_or_it_answers() -> None:
+def test_it_is_looked_for_every_second_until_another_one_is_named_or_it_responds() -> None:
     world = Watched()
     beat = world.beat(NODES[1])
     world.silent(NODES[1])
@@ -149,7 +149,7 @@ def test_a_coordinator_that_responds_on_a_new_connection_is_asked_there_again_at
     assert world.only(FindCoordinatorRequest)[0].node != NODES[1]
     world.see(BrokerProbed(NODES[1], world.now, reachable=True))
     world.see(Failed(beat.request_id, FailureKind.DISCONNECTED))
-    world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
+    world.coordinator.no_response(world.now, "Heartbeat: gone", NODES[1])
     assert world.coordinator.node == NODES[1]
 
 
@@ -158,7 +158,7 @@ def test_a_coordinator_that_fails_again_on_a_new_connection_is_looked_for() -> N
     world.silent(NODES[1])
     world.see(BrokerProbed(NODES[1], world.now, reachable=True))
     for _ in range(4):  # a request on each channel of the group, and one more
-        world.coordinator.unanswered(world.now, "Heartbeat: gone", NODES[1])
+        world.coordinator.no_response(world.now, "Heartbeat: gone", NODES[1])
     assert world.coordinator.node is None
 
 
@@ -166,10 +166,10 @@ def test_a_leader_that_does_not_respond_is_asked_about_every_second_until_it_is_
     world = Watched()
     world.silent(NODES[2])
     for _ in range(3):
-        world.answer_metadata(topic("orders", {0: 1, 1: 2}))
+        world.respond_to_metadata(topic("orders", {0: 1, 1: 2}))
         assert not world.sends(MetadataRequest)
         world.advance(1.0)
-    world.answer_metadata(topic("orders", {0: 1, 1: 1}))
+    world.respond_to_metadata(topic("orders", {0: 1, 1: 1}))
     assert {node for node, _ in world.resets} == {NODES[2]}
     assert {channel for _, channel in world.resets} == set(Channel)
 

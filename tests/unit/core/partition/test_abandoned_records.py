@@ -67,7 +67,7 @@ def committed_at_last(group: ScriptedGroup) -> int:
     """The offset of partition 1 after all commits that are due."""
     for _ in range(3):
         for send in group.sends(OffsetCommitRequest):
-            group.answer_commit(send=send)
+            group.respond_to_commit(send=send)
         group.advance(2)
     return group.committed[tp(1)]
 
@@ -148,7 +148,7 @@ def test_a_withdrawn_revoke_reads_again_what_was_abandoned_meanwhile() -> None:
     assert again.offset == 1, "the third one is still in flight, and not returned twice"
     assert group.complete(third)
     assert group.complete(again)
-    assert group.answer_commit() == {tp(1): 1}
+    assert group.respond_to_commit() == {tp(1): 1}
     group.advance(2)
     assert group.committing() == {tp(1): 3}
 
@@ -197,7 +197,7 @@ def test_a_paused_partition_with_an_abandoned_record_is_released_with_what_is_do
     group.rejoin(0)
     assert group.step().to_be_revoked == orders(1)
     assert group.poll() is None
-    assert group.answer_commit()[tp(1)] == 1
+    assert group.respond_to_commit()[tp(1)] == 1
     assert group.assigned == orders(0)
 
 
@@ -220,7 +220,7 @@ def test_a_resumed_partition_does_not_return_a_record_in_flight_a_second_time() 
     assert group.poll() is None, "the third one is still in flight"
     assert group.complete(third)
     assert group.complete(again)
-    group.answer_commit()
+    group.respond_to_commit()
     group.advance(2)
     assert group.committing() == {tp(0): 3}
 

@@ -128,7 +128,7 @@ def test_a_partition_whose_exit_has_failed_is_lost_without_a_commit() -> None:
     assert lives.flushes == flushes
 
 
-def test_answers_for_an_instance_that_has_ended_are_ignored() -> None:
+def test_events_for_an_instance_that_has_ended_are_ignored() -> None:
     lives = LifespanRound()
     lives.revocation.lose(0.0, [lives.c], "membership lost")
     known = lives.assignment.lifespans

@@ -58,7 +58,7 @@ def test_a_record_of_a_past_assignment_is_rejected_without_an_error() -> None:
     group.become_member(0, 1)
     group.pulse = ErrorCode.none
     (record,) = group.receive(0)
-    group.answer_beat(ErrorCode.unknown_member_id)
+    group.respond_to_beat(ErrorCode.unknown_member_id)
     assert group.core.completion_tracker.complete(group.now, record) is False
     assert group.core.completion_tracker.submit(record) is False
     assert group.core.owns(record) is False

@@ -116,7 +116,7 @@ def test_to_be_revoked_is_listed_by_every_step_until_it_is_gone() -> None:
     assert listed == [orders(1)] * 3
     group.complete(record)
     assert group.poll() is None
-    group.answer_commit()
+    group.respond_to_commit()
     group.produce(0)
     assert group.step().to_be_revoked == orders()
 
@@ -129,7 +129,7 @@ def test_a_waiting_step_releases_what_drains_meanwhile() -> None:
     assert group.step().to_be_revoked == orders(1)
     assert group.poll() is None
     group.complete(record)
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0)
 
 
@@ -197,7 +197,7 @@ def test_a_partition_that_drains_while_a_step_is_cancelled_is_released_by_the_ne
     group.core.interrupt(group.now)
     group.complete(record)
     group.advance(5.0)
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0, 1)
     assert group.poll() is None
     assert group.assigned == orders(0)
@@ -233,7 +233,7 @@ def test_a_loss_is_reported_once_and_before_records_of_a_new_assignment() -> Non
     group = member(0, 1)
     group.produce(0)
     group.step()
-    group.answer_beat(ErrorCode.unknown_member_id)
+    group.respond_to_beat(ErrorCode.unknown_member_id)
     group.give_id()
     group.rejoin(0, 1)
     group.produce(0)
@@ -247,7 +247,7 @@ def test_a_loss_is_reported_once_and_before_records_of_a_new_assignment() -> Non
 def test_records_of_a_lost_partition_complete_without_effect() -> None:
     group = member(0, 1, commit_mode="ack")
     (record,) = group.receive(0)
-    group.answer_beat(ErrorCode.unknown_member_id)
+    group.respond_to_beat(ErrorCode.unknown_member_id)
     assert not group.core.completion_tracker.complete(group.now, record)
     group.advance(3.0)
     assert group.count(OffsetCommitRequest) == 0
@@ -263,14 +263,14 @@ def test_records_completed_together_commit_and_release_their_partitions() -> Non
     group.run_until_idle()
     assert group.core.assignment.in_flight == 0
     assert group.committing() == {tp(0): 1, tp(1): 1}
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0)
 
 
 def test_records_of_lost_partitions_are_passed_over_when_completed_together() -> None:
     group = member(0, 1, commit_mode="ack")
     records = group.receive(0, 1)
-    group.answer_beat(ErrorCode.unknown_member_id)
+    group.respond_to_beat(ErrorCode.unknown_member_id)
     group.core.completion_tracker.complete_all(group.now, records)
     group.advance(3.0)
     assert group.core.assignment.in_flight == 0
@@ -342,7 +342,7 @@ def test_stopping_counts_the_last_batch_with_the_next_step_and_ends() -> None:
     assert group.poll() is None
     assert group.core.ended
     group.close()
-    assert group.answer_commit() == {tp(0): 2}
+    assert group.respond_to_commit() == {tp(0): 2}
 
 
 def test_closing_in_the_loop_body_does_not_count_the_last_batch() -> None:
@@ -378,10 +378,10 @@ def test_a_task_group_counts_what_no_task_holds_at_the_next_step() -> None:
     assert group.core.completion_tracker.submit(second)
     assert group.poll() is None
     group.advance(0.6)
-    assert group.answer_commit() == {tp(0): first.offset + 1}
+    assert group.respond_to_commit() == {tp(0): first.offset + 1}
     group.complete(second)
     group.advance(0.6)
-    assert group.answer_commit() == {tp(0): 3}
+    assert group.respond_to_commit() == {tp(0): 3}
 
 
 def test_dropped_records_are_read_again_if_the_revoke_is_withdrawn() -> None:
@@ -418,7 +418,7 @@ def test_after_the_end_of_the_loop_a_revoke_still_waits_for_its_tasks() -> None:
     take_away(group, 0)
     assert group.assigned == orders(0, 1)
     group.complete(record)
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0)
 
 
@@ -451,10 +451,10 @@ def test_tasks_may_take_the_records_of_a_batch_that_was_returned_before_their_gr
     assert group.core.completion_tracker.submit(second)
     assert group.poll() is None
     group.advance(0.6)
-    assert group.answer_commit() == {tp(0): first.offset + 1}
+    assert group.respond_to_commit() == {tp(0): first.offset + 1}
     group.complete(second)
     group.advance(0.6)
-    assert group.answer_commit() == {tp(0): 3}
+    assert group.respond_to_commit() == {tp(0): 3}
 
 
 @pytest.mark.parametrize(

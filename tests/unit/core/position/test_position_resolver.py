@@ -214,7 +214,7 @@ def test_when_the_coordinator_has_moved_it_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize("kind", [FailureKind.DISCONNECTED, FailureKind.TIMEOUT])
-def test_a_lost_answer_is_asked_for_again(kind: FailureKind) -> None:
+def test_after_a_lost_response_the_request_is_sent_again(kind: FailureKind) -> None:
     world = PositionWorld(auto_offset_reset="latest")
     (a,) = world.find(0)
     world.fail(world.only(OffsetFetchRequest)[0], kind)
@@ -275,7 +275,7 @@ def test_a_leader_that_moved_is_looked_up_and_asked(error: ErrorCode) -> None:
     world.commits_are(committed(0, -1))
     world.advance(1)
     world.log_is(ListedOffset(partition=tp(0), error=error))
-    world.answer_metadata(topic("orders", {0: 3}, epoch=3))
+    world.respond_to_metadata(topic("orders", {0: 3}, epoch=3))
     assert world.only(ListOffsetsRequest)[0].node == NODES[3]
     assert world.only(ListOffsetsRequest)[1].queries[0].leader_epoch == 3
     world.log_is(listed(0, 4, epoch=3))
@@ -284,17 +284,17 @@ def test_a_leader_that_moved_is_looked_up_and_asked(error: ErrorCode) -> None:
 
 
 def test_the_committed_offset_of_an_unknown_topic_is_asked_for_when_its_id_is_known() -> None:
-    """By its name the answer could be of a topic that is another one by then."""
+    """By its name the response could be of a topic that is another one by then."""
     world = PositionWorld(1)
     payments = PartitionInstance(tp(0, "payments"), 7)
     world.cluster.want(world.now, frozenset({"orders", "payments"}))
     orders = topic("orders", {0: 1}, topic_id=b"o" * 16)
     gone = topic("payments", {}, error=ErrorCode.unknown_topic_or_partition)
-    world.answer_metadata(orders, gone)
+    world.respond_to_metadata(orders, gone)
     world.positions.find(world.now, [payments])
     world.advance(0.2)
     assert world.sends(OffsetFetchRequest) == []
-    world.answer_metadata(orders, topic("payments", {0: 1}, topic_id=b"p" * 16))
+    world.respond_to_metadata(orders, topic("payments", {0: 1}, topic_id=b"p" * 16))
     _, request = world.only(OffsetFetchRequest)
     assert request.topic_ids == {"payments": b"p" * 16}
     world.commits_are(FetchedOffset(partition=tp(0, "payments"), error=NONE, offset=3))
@@ -305,7 +305,7 @@ def test_while_the_leader_is_unknown_it_waits_and_says_so() -> None:
     world = PositionWorld(1)
     world.cluster.refresh(world.now, "test")
     world.advance(0.2)
-    world.answer_metadata(topic("orders", {0: -1}, epoch=3))
+    world.respond_to_metadata(topic("orders", {0: -1}, epoch=3))
     (a,) = world.find(0)
     world.commits_are(committed(0, -1))
     fields = world.named("waiting for the position of a partition")[0].fields
@@ -313,9 +313,9 @@ def test_while_the_leader_is_unknown_it_waits_and_says_so() -> None:
     for _ in range(5):
         world.advance(6)
         for _ in world.sends(MetadataRequest):
-            world.answer_metadata(topic("orders", {0: -1}, epoch=3))
+            world.respond_to_metadata(topic("orders", {0: -1}, epoch=3))
     world.advance(6)
-    world.answer_metadata(topic("orders", {0: 1}, epoch=4))
+    world.respond_to_metadata(topic("orders", {0: 1}, epoch=4))
     world.log_is(listed(0, 4, epoch=4))
     assert world.found == {a: (4, 4, True)}
 

@@ -161,7 +161,7 @@ def test_the_time_limit_names_what_was_waited_for() -> None:
     assert "coordinator_load_in_progress" in str(error)
 
 
-def test_a_late_answer_after_the_time_limit_is_ignored() -> None:
+def test_a_late_response_after_the_time_limit_is_ignored() -> None:
     world = LookupWorld(request_timeout=5)
     world.lookups.committed(world.now, 1, [tp(0)])
     send, _ = world.only(OffsetFetchRequest)
@@ -189,7 +189,7 @@ def test_only_what_is_missing_is_asked_again_and_at_the_new_leader() -> None:
     world.reply(first, ListOffsetsResponse(offsets=(listed(0, 70),)))
     moved = listed(1, -1, ErrorCode.not_leader_or_follower)
     world.reply(second, ListOffsetsResponse(offsets=(moved,)))
-    world.answer_metadata(topic("orders", {0: 1, 1: 3, 2: 3}, epoch=5))
+    world.respond_to_metadata(topic("orders", {0: 1, 1: 3, 2: 3}, epoch=5))
     world.advance(1)
     send, request = world.only(ListOffsetsRequest)
     assert (send.node, [query.partition for query in request.queries]) == (NODES[3], [tp(1)])
@@ -235,7 +235,7 @@ def test_offsets_of_a_topic_that_does_not_exist_time_out_with_its_name() -> None
     assert "nowhere" in str(world.error())
 
 
-def test_nothing_asked_is_nothing_answered() -> None:
+def test_a_query_for_nothing_returns_nothing() -> None:
     world = LookupWorld()
     world.lookups.offsets_for_times(world.now, 1, {})
     world.lookups.committed(world.now, 2, [])

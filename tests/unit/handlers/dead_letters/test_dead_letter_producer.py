@@ -35,12 +35,12 @@ async def test_sending_returns_when_the_dead_letter_is_acknowledged(
     broker: ScriptedResultsBroker,
 ) -> None:
     letters = DeadLetterProducer(broker.open_producer)
-    broker.answering.clear()
+    broker.responding.clear()
     sending = asyncio.create_task(letters.send("dlq", letter(7)))
     await until(lambda: broker.received == 1)
     await turns()
     assert not sending.done()
-    broker.answering.set()
+    broker.responding.set()
     await sending
     assert broker.written == [("dlq", b"k", b"7")]
     assert dict(broker.headers[0])["asyncrevoke-error-type"] == b"ValueError"
@@ -134,7 +134,7 @@ async def test_a_stopped_runner_abandons_a_record_whose_dead_letter_is_not_ackno
     async def fail(_value: bytes) -> None:
         raise ValueError("boom")
 
-    broker.answering.clear()
+    broker.responding.clear()
     letters = DeadLetterProducer(broker.open_producer)
     async with running(fail, dead_letter="dlq", dead_letters=letters) as run:
         fails = record(0)
@@ -142,6 +142,6 @@ async def test_a_stopped_runner_abandons_a_record_whose_dead_letter_is_not_ackno
         await until(lambda: broker.received == 1)
         run.task.cancel()
         await asyncio.wait([run.task])
-        broker.answering.set()
+        broker.responding.set()
         await turns()
         assert run.source.fate(fails) is Fate.ABANDONED

@@ -27,25 +27,25 @@ class HeldLetters:
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, DeadLetter]] = []
-        self._answers: list[asyncio.Future[None]] = []
+        self._futures: list[asyncio.Future[None]] = []
 
     async def send(self, topic: str, letter: DeadLetter) -> None:
         self.sent.append((topic, letter))
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._answers.append(answer)
-        await answer
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._futures.append(future)
+        await future
 
     @property
     def open(self) -> int:
-        return sum(not answer.done() for answer in self._answers)
+        return sum(not future.done() for future in self._futures)
 
-    def answer(self, error: Exception | None = None) -> None:
-        for answer in self._answers:
-            if not answer.done():
+    def complete(self, error: Exception | None = None) -> None:
+        for future in self._futures:
+            if not future.done():
                 if error is None:
-                    answer.set_result(None)
+                    future.set_result(None)
                 else:
-                    answer.set_exception(error)
+                    future.set_exception(error)
 
 
 def burying(
@@ -115,7 +115,7 @@ async def test_a_record_is_done_when_its_dead_letter_is_acknowledged() -> None:
         await turns()
         assert run.source.fate(fails) is Fate.PENDING
         assert not work.running, "its lane waits for the letter"
-        letters.answer()
+        letters.complete()
         await until(lambda: work.running == [behind])
         await until(lambda: run.source.fate(fails) is Fate.DONE)
         assert letters.sent[0][0] == "dlq"
@@ -135,7 +135,7 @@ async def test_dead_letters_are_sent_after_the_last_attempt_only() -> None:
             run.clock.advance(100)
         await until(lambda: letters.open)
         assert dict(letters.sent[0][1].headers)["asyncrevoke-attempts"] == b"3"
-        letters.answer()
+        letters.complete()
         await until(lambda: run.source.completions)
         await run.stop()
 
@@ -153,7 +153,7 @@ async def test_a_value_that_does_not_decode_is_sent_without_any_attempt() -> Non
         headers = dict(letters.sent[0][1].headers)
         assert headers["asyncrevoke-attempts"] == b"0"
         assert headers["asyncrevoke-error-type"] == b"asyncrevoke.errors.DecodeError"
-        letters.answer()
+        letters.complete()
         await until(lambda: run.source.completions)
         await run.stop()
 
@@ -167,7 +167,7 @@ async def test_a_dead_letter_that_cannot_be_sent_pauses_the_partition_and_drops_
         await until(lambda: len(work.running) == 2)
         work.end(fails, error=BOOM)
         await until(lambda: letters.open)
-        letters.answer(OSError("no broker"))
+        letters.complete(OSError("no broker"))
         await until(lambda: run.source.paused == [ORDERS])
         assert run.source.fate(fails) is Fate.ABANDONED
         assert run.source.commit_point([fails, behind]) == 0
@@ -189,7 +189,7 @@ async def test_a_dead_letter_is_sent_during_a_revocation_too() -> None:
         await turns()
         work.end(error=BOOM)
         await until(lambda: letters.open)
-        letters.answer()
+        letters.complete()
         await run.stop()
         assert run.source.fate(fails) is Fate.DONE
 
@@ -205,7 +205,7 @@ async def test_closing_waits_for_dead_letters() -> None:
         work.end(error=BOOM)
         await until(lambda: letters.open)
         assert not run.task.done()
-        letters.answer()
+        letters.complete()
         await run.stop()
         assert run.source.fate(fails) is Fate.DONE
 

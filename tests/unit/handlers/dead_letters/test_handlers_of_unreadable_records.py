@@ -66,7 +66,7 @@ async def test_the_dead_letter_of_an_unreadable_record_has_its_origin_and_error_
         run.source.feed(corrupt)
         await until(lambda: letters.open)
         assert run.source.fate(corrupt) is Fate.PENDING
-        letters.answer()
+        letters.complete()
         await until(lambda: is_done(run, corrupt))
         await run.stop()
     assert work.offsets == []

@@ -252,8 +252,8 @@ async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drop
     async with failing.running() as t:
 
         def reject(message: ProduceRequest) -> ProduceResponse:
-            answers = {tp: ErrorCode.policy_violation for tp, _ in produced_batches(message)}
-            return produce_response(answers)
+            responses = {tp: ErrorCode.policy_violation for tp, _ in produced_batches(message)}
+            return produce_response(responses)
 
         monkeypatch.setattr(t._cluster, "_produce", reject)
         await t.publish("orders", "bad")

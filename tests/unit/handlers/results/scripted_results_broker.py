@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class ScriptedResultsBroker(ScriptedSockets):
     """Has every topic, with ``partitions``, except ``missing``. ``written``: topic, key, value.
 
-    A batch that holds a value of ``errors`` is answered by that error, the others are written when
-    ``answering`` is set.
+    The response to a batch with a value of ``errors`` is that error, the others are written when
+    ``responding`` is set.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class ScriptedResultsBroker(ScriptedSockets):
         self.headers: list[list[tuple[str, bytes | None]]] = []
         self.requests: list[type] = []
         self.received = 0
-        self.answering = asyncio.Event()
-        self.answering.set()
+        self.responding = asyncio.Event()
+        self.responding.set()
         self._producer: Producer | None = None
 
     def open_producer(self) -> Producer:
@@ -67,7 +67,7 @@ class ScriptedResultsBroker(ScriptedSockets):
                 return Replied(send.request_id, EntityResponse(entity=producer_id_response(1)))
             case ProduceRequest() as message:
                 self.received += 1
-                await self.answering.wait()
+                await self.responding.wait()
                 return Replied(send.request_id, EntityResponse(entity=self._write(message)))
             case _:
                 raise TypeError(send.message)
@@ -88,12 +88,12 @@ class ScriptedResultsBroker(ScriptedSockets):
         )
 
     def _write(self, message: ProduceRequest) -> object:
-        answers: dict[object, ErrorCode] = {}
+        responses: dict[object, ErrorCode] = {}
         for partition, data in produced_batches(message):
             records = list(DefaultRecordBatch(data))
             errors = [self.errors[r.value or b""] for r in records if r.value in self.errors]
-            answers[partition] = errors[0] if errors else ErrorCode.none
+            responses[partition] = errors[0] if errors else ErrorCode.none
             if not errors:
                 self.written += [(partition.topic, each.key, each.value) for each in records]
                 self.headers += [list(each.headers) for each in records]
-        return produce_response(answers)  # type: ignore[arg-type]
+        return produce_response(responses)  # type: ignore[arg-type]

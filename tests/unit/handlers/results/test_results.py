@@ -45,14 +45,14 @@ async def broker() -> AsyncIterator[ScriptedResultsBroker]:
 async def test_a_record_is_done_when_its_result_is_acknowledged(
     broker: ScriptedResultsBroker,
 ) -> None:
-    broker.answering.clear()
+    broker.responding.clear()
     records = [record(n, b"k", value=b"%d" % n) for n in range(5)]
     async with running(echo, publish_to="results", open_producer=broker.open_producer) as run:
         run.source.feed(*records)
         await until(lambda: broker.received == 1)
         await turns()
         assert {run.source.fate(each) for each in records} == {Fate.PENDING}
-        broker.answering.set()
+        broker.responding.set()
         await done(run, *records)
         await run.stop()
     assert broker.written == [("results", b"k", b"%d" % n) for n in range(5)]
@@ -79,12 +79,12 @@ async def test_the_records_of_all_partitions_in_a_response_complete_together(
     async with running(echo, publish_to="results", open_producer=broker.open_producer) as run:
         run.source.feed(records[0])
         await done(run, records[0])
-        broker.answering.clear()
+        broker.responding.clear()
         run.source.feed(*records[1:])
         await until(lambda: broker.received == 2)
         await turns()
         calls = run.source.calls
-        broker.answering.set()
+        broker.responding.set()
         await done(run, *records)
         await run.stop()
     assert len(broker.written) == 41
@@ -105,11 +105,11 @@ async def test_records_of_a_key_do_not_wait_for_each_others_acknowledgement(
         first = record(0)
         run.source.feed(first)
         await done(run, first)
-        broker.answering.clear()
+        broker.responding.clear()
         run.source.feed(*(record(n, value=b"%d" % n) for n in range(1, 100)))
         await until(lambda: len(calls) == 100)
         assert broker.received <= 3
-        broker.answering.set()
+        broker.responding.set()
         await run.stop()
     assert len(broker.written) == 100
     assert broker.received <= 4
@@ -120,13 +120,13 @@ async def test_stopping_waits_for_results_in_flight(broker: ScriptedResultsBroke
         first, second = record(0), record(1)
         run.source.feed(first)
         await done(run, first)
-        broker.answering.clear()
+        broker.responding.clear()
         run.source.feed(second)
         await until(lambda: broker.received == 2)
         run.source.stop()
         await turns()
         assert not run.task.done()
-        broker.answering.set()
+        broker.responding.set()
         await run.stop()
     assert run.source.fate(second) is Fate.DONE
 
@@ -138,13 +138,13 @@ async def test_a_cancelled_runner_abandons_records_whose_results_are_not_acknowl
     async with running(echo, publish_to="results", open_producer=broker.open_producer) as run:
         run.source.feed(first)
         await done(run, first)
-        broker.answering.clear()
+        broker.responding.clear()
         run.source.feed(second)
         await until(lambda: broker.received == 2)
         run.task.cancel()
         await asyncio.wait([run.task])
         assert run.source.fate(second) is Fate.ABANDONED
-        broker.answering.set()
+        broker.responding.set()
         await turns()
         assert run.source.fate(second) is Fate.ABANDONED
 
@@ -257,11 +257,11 @@ async def test_a_rejected_result_of_a_lost_partition_is_forgotten(
     ) as run:
         run.source.feed(first)
         await done(run, first)
-        broker.answering.clear()
+        broker.responding.clear()
         run.source.feed(second)
         await until(lambda: broker.received == 2)
         run.runner.lose([ORDERS])
-        broker.answering.set()
+        broker.responding.set()
         await until(
             lambda: "results not published while their partitions stop" in str(run.log.lines)
         )
@@ -341,7 +341,7 @@ async def test_a_message_that_cannot_be_sent_fails_its_record(
 async def test_results_of_a_batch_are_acknowledged_before_its_records_are_done(
     broker: ScriptedResultsBroker,
 ) -> None:
-    broker.answering.clear()
+    broker.responding.clear()
 
     async def handle(values: list[bytes]) -> list[bytes]:
         return [value * 2 for value in values]
@@ -358,7 +358,7 @@ async def test_results_of_a_batch_are_acknowledged_before_its_records_are_done(
         await until(lambda: broker.received == 1)
         await turns()
         assert run.source.in_flight == 3
-        broker.answering.set()
+        broker.responding.set()
         await done(run, *records)
         await run.stop()
     assert broker.written == [("results", b"k%d" % n, b"%d%d" % (n, n)) for n in range(3)]

@@ -57,7 +57,7 @@ def test_queued_records_may_begin_until_the_session_of_the_last_heartbeat_is_ove
     group.become_member(0)
     group.beat()
     sent_at = group.now
-    group.answer_beat()
+    group.respond_to_beat()
     group.advance(2.0)
     assert group.core.may_begin_until(group.now) == pytest.approx(sent_at + SESSION)
     assert group.core.may_begin_until(sent_at + SESSION + 0.01) < sent_at
@@ -71,7 +71,7 @@ def test_waiters_for_the_confirmation_are_woken_once() -> None:
     group.run_until_idle()
     assert call_id not in group.completed
     group.advance(1.0)
-    group.answer_beat()
+    group.respond_to_beat()
     assert call_id in group.completed
     assert group.core.may_begin_until(group.now) > group.now
 
@@ -95,7 +95,7 @@ def test_by_kip_848_a_session_is_nine_of_the_intervals_that_the_group_asks_for()
     group.join(0)
     group.next_beat()
     sent_at = group.now
-    group.answer(tp(0), interval=1.0)
+    group.respond(tp(0), interval=1.0)
     assert group.core.may_begin_until(group.now) == pytest.approx(sent_at + 9.0)
 
 
@@ -104,7 +104,7 @@ def test_by_kip_848_no_session_is_taken_for_longer_than_session_timeout() -> Non
     group.join(0)
     group.next_beat()
     sent_at = group.now
-    group.answer(tp(0), interval=30.0)
+    group.respond(tp(0), interval=30.0)
     assert group.core.may_begin_until(group.now) == pytest.approx(sent_at + 45.0)
 
 

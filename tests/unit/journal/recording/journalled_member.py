@@ -119,8 +119,8 @@ class JournalledMember:
             group_instance_id=None,
             entries=(entry,),
         )
-        answer = OffsetCommitResponse(errors=((PARTITION, ErrorCode.none),))
-        self.recorder.committed(request, Replied(1, answer))
+        response = OffsetCommitResponse(errors=((PARTITION, ErrorCode.none),))
+        self.recorder.committed(request, Replied(1, response))
 
 
 async def main(folder: str, segment_bytes: str) -> None:

@@ -60,16 +60,14 @@ async def driver(core: ScriptedCore, requests: ScriptedSockets) -> AsyncIterator
     await driver.aclose()
 
 
-async def test_each_send_is_answered_with_what_the_broker_said(
-    core: ScriptedCore, driver: Driver
-) -> None:
+async def test_each_send_leads_to_the_broker_s_response(core: ScriptedCore, driver: Driver) -> None:
     core.effects += [send(1), send(2)]
     driver.flush()
     await until(lambda: len(core.events) == 2)
     assert [type(event) for event in core.events] == [Replied, Replied]
 
 
-async def test_a_failed_send_is_answered_with_the_failure(
+async def test_a_failed_send_leads_to_the_failure(
     core: ScriptedCore, requests: ScriptedSockets, driver: Driver
 ) -> None:
     requests.unreachable = True
@@ -182,7 +180,7 @@ async def test_a_call_brings_its_result(core: ScriptedCore, driver: Driver) -> N
     assert await future == "done"
 
 
-async def test_a_call_that_the_core_answers_at_once_brings_its_result(
+async def test_a_call_that_the_core_completes_at_once_returns_its_result(
     core: ScriptedCore, driver: Driver
 ) -> None:
     core.effects.append(CompleteRequest(3, "done"))
@@ -197,7 +195,7 @@ async def test_a_call_raises_its_error(core: ScriptedCore, driver: Driver) -> No
         await future
 
 
-async def test_the_answer_for_a_cancelled_waiter_does_no_harm(
+async def test_the_result_for_a_cancelled_waiter_does_no_harm(
     core: ScriptedCore, driver: Driver
 ) -> None:
     driver.result_of(3).cancel()

@@ -40,7 +40,7 @@ NAME = "asyncrevoke heartbeat"
 
 
 class Brokers:
-    """Connections of the thread. ``answer`` is what a heartbeat gets; a hanging one gets none."""
+    """Connections of the thread. Heartbeats get ``error`` in a response; hanging, none."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[float, Send]] = []

@@ -27,7 +27,7 @@ class Tokens:
 AbstractTokenProvider.register(Tokens)
 
 
-async def test_the_provider_is_asked_each_time_and_its_newest_answers_are_given_again() -> None:
+async def test_the_provider_is_asked_each_time_and_its_newest_tokens_are_given_again() -> None:
     tokens = Tokens()
     remembered = RememberedToken(cast("AbstractTokenProvider", tokens))
     again = remembered.repeated()

@@ -27,8 +27,8 @@ def exchange(mechanism: str = "SCRAM-SHA-256", most: int = 100_000) -> ScramExch
 async def first_of(client: ScramExchange) -> str:
     step = await client.step(None)
     assert step is not None
-    message, expects_answer = step
-    assert expects_answer
+    message, expects_response = step
+    assert expects_response
     assert message.startswith(b"n,,n=user,r=")
     return message.decode().removeprefix("n,,")
 
@@ -66,7 +66,7 @@ async def test_an_exchange_with_a_server_that_knows_the_password_ends(mechanism:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"",
         None,
@@ -80,13 +80,13 @@ async def test_an_exchange_with_a_server_that_knows_the_password_ends(mechanism:
     ],
 )
 async def test_a_server_that_does_not_prove_that_it_knows_the_password_is_rejected(
-    answer: bytes | None,
+    response: bytes | None,
 ) -> None:
     client = exchange()
     first = await first_of(client)
     await client.step(challenge_to(first).encode())
     with pytest.raises(ScramError):
-        await client.step(answer)
+        await client.step(response)
 
 
 TOO_MANY = "sasl_scram_max_iterations=100000"

@@ -137,11 +137,11 @@ class Loop:
         self.wanted = dict(self.following)
         self.group.core.commit(self.group.now)
         self.group.run_until_idle()
-        self.answer_commits()
+        self.respond_to_commits()
 
-    def answer_commits(self) -> None:
+    def respond_to_commits(self) -> None:
         while sends := self.group.sends(OffsetCommitRequest):
-            self.group.answer_commit(send=sends[0])
+            self.group.respond_to_commit(send=sends[0])
 
     # --- what must be true -----------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Loop:
     def check_commits(self) -> None:
         for _ in range(3):
             self.group.advance(INTERVAL + 0.1)
-            self.answer_commits()
+            self.respond_to_commits()
         committed = {number: self.group.committed.get(tp(number), 0) for number in PARTITIONS}
         assert committed == {number: self.point(number) for number in PARTITIONS}
 
@@ -250,7 +250,7 @@ def test_any_change_of_style_delivers_each_record_once_and_commits_what_counts(
                 loop.produce(data.draw(numbers), data.draw(st.integers(1, 8)))
             case "wait":
                 loop.group.advance(data.draw(st.sampled_from((0.1, 1.5))))
-                loop.answer_commits()
+                loop.respond_to_commits()
             case "commit":
                 loop.commit()
             case "submit":

@@ -63,7 +63,7 @@ def test_a_final_commit_in_flight_does_not_end_a_partition_that_is_given_back() 
     group.step()
     assert group.committing() == {tp(1): 1}
     group.rejoin(0, 1)
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.instance(1) == first
     assert group.receive(1)
 
@@ -151,8 +151,8 @@ def test_a_topic_that_we_did_not_subscribe_to_is_not_read_and_we_join_again(eage
     group = ScriptedGroup(partitions={"orders": 2, "bills": 2}, eager=eager)
     group.start()
     group.give_id()
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))
     group.step()
     group.step()
     request = group.joining()
@@ -166,8 +166,8 @@ def test_partitions_of_a_topic_dropped_while_joining_are_released_unseen(eager: 
     group.start()
     group.give_id()
     group.subscribe("orders")
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))
     assert tp(0, "bills") not in group.assigned
     group.step()
     group.step()
@@ -185,8 +185,8 @@ def test_a_delayed_partition_of_a_dropped_topic_stays_delayed_although_it_is_ass
     )
     group.start()
     group.give_id()
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))
     (record,) = group.receive(0, topic="bills")
     group.subscribe("orders")
     assert group.step().to_be_revoked == {tp(0, "bills")}
@@ -194,8 +194,8 @@ def test_a_delayed_partition_of_a_dropped_topic_stays_delayed_although_it_is_ass
     request = group.joining()
     assert subscription_of(request).topics == ("orders",)
     assert owned(request) == {tp(0), tp(0, "bills")}  # leaders withhold by what is listed
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))
     assert group.step().to_be_revoked == {tp(0, "bills")}
     release(group, record)
     assert owned(group.joining()) == orders(0)
@@ -209,7 +209,7 @@ def test_an_eager_member_that_drains_for_itself_stays_in_step_with_the_group() -
     group, _ = working(
         0, eager=True, rebalance_timeout=20.0, revoke_timeout=20.0, metadata_max_age=5.0
     )
-    group.answer_beat()
+    group.respond_to_beat()
     confirmed = group.now
     group.core._membership.rejoin(group.now, "a reason of ours")
     group.advance(3.0)
@@ -230,7 +230,7 @@ def test_a_member_that_wants_no_topic_any_more_leaves_instead_of_joining_with_no
     assert not group.sends(JoinGroupRequest)
     release(group, record)
     assert group.leaving().member_id == MEMBER
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.phase() is ClassicState.UNJOINED
 
 
@@ -263,7 +263,7 @@ def test_a_new_subscription_is_joined_with_in_every_phase(eager: bool, phase: Cl
             group.step()
             group.step()
             if phase is ClassicState.AWAIT_SYNC:
-                group.answer_join()
+                group.respond_to_join()
         case ClassicState.STABLE:
             group.become_member(0)
         case ClassicState.REVOKING:
@@ -285,22 +285,22 @@ def test_a_new_subscription_is_joined_with_in_every_phase(eager: bool, phase: Cl
         if record is not None:
             group.complete(record)
         if group.sends(OffsetCommitRequest):
-            group.answer_commit()
+            group.respond_to_commit()
         if group.phase() is ClassicState.LEAVING:
-            group.answer_leave()
+            group.respond_to_leave()
         if group.phase() is ClassicState.AWAIT_SYNC:
-            group.answer_sync(tp(0))
+            group.respond_to_sync(tp(0))
         if group.phase() is ClassicState.AWAIT_ID:
             group.give_id()
         if group.phase() is ClassicState.AWAIT_JOIN:
             if subscription_of(group.joining()).topics == ("bills",):
                 break
-            group.answer_join()
+            group.respond_to_join()
     request = group.joining()
     assert subscription_of(request).topics == ("bills",)
     assert owned(request) == frozenset()
-    group.answer_join()
-    group.answer_sync(tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0, "bills"))
     assert group.phase() is ClassicState.STABLE
     assert group.assigned == {tp(0, "bills")}
 
@@ -309,7 +309,7 @@ def test_a_new_subscription_is_joined_with_in_every_phase(eager: bool, phase: Cl
 def test_after_a_fatal_error_a_new_subscription_joins_nothing(eager: bool) -> None:
     group = ScriptedGroup(partitions={"orders": 4, "bills": 2}, eager=eager)
     group.start()
-    group.answer_join(ErrorCode.group_authorization_failed)
+    group.respond_to_join(ErrorCode.group_authorization_failed)
     group.subscribe("bills")
     assert group.phase() is ClassicState.FATAL
     assert not group.sends(JoinGroupRequest)

@@ -1,4 +1,4 @@
-"""What may be sent for a classic member while its event loop is blocked, and what answers mean."""
+"""What may be sent for a classic member while its loop is blocked, and what responses mean."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def thread_received(
     heartbeat: BackgroundHeartbeat | None = None,
     ago: float = 0.0,
 ) -> None:
-    """The loop runs again, and hears what was answered."""
-    answer = HeartbeatResponse(error=reply) if isinstance(reply, ErrorCode) else reply
+    """The loop runs again, and receives this response."""
+    response = HeartbeatResponse(error=reply) if isinstance(reply, ErrorCode) else reply
     heartbeat = heartbeat or background_heartbeat_of(group)
-    group.hear(BackgroundHeartbeatReply(heartbeat.heartbeat_id, group.now - ago, answer))
+    group.hear(BackgroundHeartbeatReply(heartbeat.heartbeat_id, group.now - ago, response))
 
 
 def test_the_heartbeat_of_the_running_generation_may_be_sent_for_us() -> None:
@@ -76,9 +76,9 @@ def test_each_generation_replaces_it_as_soon_as_it_is_known() -> None:
     before = background_heartbeat_of(group)
     group.rebalance()
     assert background_heartbeat_of(group) is before, (
-        "the old generation is good until the join is answered"
+        "the old generation is good until the response to the join"
     )
-    group.answer_join()
+    group.respond_to_join()
     assert background_heartbeat_of(group).message == HeartbeatRequest(
         group_id="billing", generation=2, member_id="member-1", group_instance_id=None
     )
@@ -87,8 +87,8 @@ def test_each_generation_replaces_it_as_soon_as_it_is_known() -> None:
 def test_a_coordinator_that_has_moved_replaces_it() -> None:
     group = member()
     group.coordinator = 2
-    group.answer_beat(ErrorCode.not_coordinator)
-    group.answer_beat()
+    group.respond_to_beat(ErrorCode.not_coordinator)
+    group.respond_to_beat()
     node = background_heartbeat_of(group).node
     assert node is not None
     assert node.node_id == 2
@@ -113,8 +113,8 @@ def test_only_what_leaves_the_membership_alone_may_be_repeated_after() -> None:
 ENDS: dict[str, Callable[[ScriptedGroup], object]] = {
     "closed": ScriptedGroup.close,
     "unsubscribed": ScriptedGroup.unsubscribe,
-    "put out": lambda group: group.answer_beat(ErrorCode.unknown_member_id),
-    "fenced": lambda group: group.answer_beat(ErrorCode.fenced_instance_id),
+    "put out": lambda group: group.respond_to_beat(ErrorCode.unknown_member_id),
+    "fenced": lambda group: group.respond_to_beat(ErrorCode.fenced_instance_id),
 }
 
 
@@ -176,14 +176,14 @@ def test_a_response_that_comes_after_leaving_is_dropped() -> None:
     group.close()
     assert group.count(LeaveGroupRequest) == 1
     thread_received(group, ErrorCode.unknown_member_id, heartbeat=old)
-    group.answer_leave()
+    group.respond_to_leave()
     assert not group.heard(NotifyKind.LOST)
 
 
 @pytest.mark.parametrize(
     "reply",
     [Failed(0, FailureKind.DISCONNECTED, "gone"), ErrorCode.not_coordinator],
-    ids=["no answer", "moved"],
+    ids=["no response", "moved"],
 )
 def test_a_failed_background_heartbeat_ends_no_membership_and_the_loop_sends_its_own(
     reply: ErrorCode | Failed,

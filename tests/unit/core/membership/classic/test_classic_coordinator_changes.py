@@ -27,17 +27,17 @@ def _moves(group: ScriptedGroup) -> None:
     """A heartbeat hears that it is another broker."""
     send = group.beat()
     group.coordinator = 1
-    group.answer_beat(ErrorCode.not_coordinator, send=send)
+    group.respond_to_beat(ErrorCode.not_coordinator, send=send)
 
 
 def _loads(group: ScriptedGroup) -> None:
     """A heartbeat hears that the same broker has become the coordinator anew."""
-    group.answer_beat(ErrorCode.coordinator_load_in_progress)
+    group.respond_to_beat(ErrorCode.coordinator_load_in_progress)
 
 
 @BOTH
 @pytest.mark.parametrize("changes", [_moves, _loads])
-def test_only_the_coordinator_that_has_answered_the_join_is_sent_the_sync(
+def test_only_the_coordinator_that_has_responded_to_the_join_is_sent_the_sync(
     eager: bool, changes: Callable[[ScriptedGroup], None]
 ) -> None:
     group = ScriptedGroup(eager=eager)
@@ -47,12 +47,12 @@ def test_only_the_coordinator_that_has_answered_the_join_is_sent_the_sync(
     group.step()
     changes(group)
     # It was on its way when the coordinator moved.
-    first = group.answer_join()
+    first = group.respond_to_join()
     assert not group.sends(SyncGroupRequest)
     again = group.joining()
     assert (again.member_id, again.protocols) == (MEMBER, first.protocols)
-    group.answer_join()
-    group.answer_sync(tp(0), tp(1))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(1))
     assert group.phase() is ClassicState.STABLE
     assert group.assigned == orders(0, 1)
     assert group.step().lost == frozenset()
@@ -64,20 +64,20 @@ def test_an_error_for_a_request_sent_before_the_sync_does_not_end_a_reused_gener
 ) -> None:
     group, _ = with_work(eager=False)
     group.rebalance()
-    group.answer_join()
-    group.answer_sync(error=ErrorCode.not_coordinator)
+    group.respond_to_join()
+    group.respond_to_sync(error=ErrorCode.not_coordinator)
     group.advance(1.0)
     group.beat()
     group.core.commit(group.now)
     group.run_until_idle()
     send, request = group.only(kind)
-    group.answer_join(same_generation=True)
-    group.answer_sync(tp(0), tp(1))
+    group.respond_to_join(same_generation=True)
+    group.respond_to_sync(tp(0), tp(1))
     assert request.generation == 2 == group.core.group_metadata().generation
     if kind is HeartbeatRequest:
-        group.answer_beat(ErrorCode.illegal_generation, send=send)
+        group.respond_to_beat(ErrorCode.illegal_generation, send=send)
     else:
-        group.answer_commit(ErrorCode.illegal_generation, send=send)
+        group.respond_to_commit(ErrorCode.illegal_generation, send=send)
     assert group.phase() is ClassicState.STABLE
     assert group.step().lost == frozenset()
 
@@ -87,19 +87,19 @@ def test_by_the_generation_that_was_assigned_last_it_commits_while_the_others_ar
 ):
     group, _ = with_work(eager=False)
     group.rebalance()
-    group.answer_join()
-    group.answer_sync(error=ErrorCode.not_coordinator)
+    group.respond_to_join()
+    group.respond_to_sync(error=ErrorCode.not_coordinator)
     group.advance(1.0)
     send = group.beat()
     parked = group.joining()
-    group.answer_beat(ErrorCode.illegal_generation, send=send)
+    group.respond_to_beat(ErrorCode.illegal_generation, send=send)
     group.core.commit(group.now)
     group.run_until_idle()
     assert group.only(OffsetCommitRequest)[1].generation == 1
-    assert group.answer_commit() == {tp(0): 1}
+    assert group.respond_to_commit() == {tp(0): 1}
     beat = group.beat()
     assert group.only(HeartbeatRequest)[1].generation == 1
-    group.answer_beat(send=beat)
+    group.respond_to_beat(send=beat)
     group.advance(3.0)
     assert group.joining() is parked
     group.rejoin(0, 1)
@@ -109,7 +109,7 @@ def test_by_the_generation_that_was_assigned_last_it_commits_while_the_others_ar
 def test_an_error_for_a_request_sent_after_the_sync_counts() -> None:
     group = ScriptedGroup()
     group.become_member(0)
-    group.answer_beat(ErrorCode.illegal_generation)
+    group.respond_to_beat(ErrorCode.illegal_generation)
     assert group.step().lost == orders(0)
 
 
@@ -119,13 +119,13 @@ def test_a_static_member_whose_new_id_was_not_written_joins_as_a_new_one(
 ) -> None:
     group = ScriptedGroup(group_instance_id="one")
     group.start()
-    group.answer_join()
+    group.respond_to_join()
     changes(group)
-    group.answer_sync(error=ErrorCode.coordinator_load_in_progress)
+    group.respond_to_sync(error=ErrorCode.coordinator_load_in_progress)
     group.advance(1.0)
     assert group.joining().member_id == MEMBER
     # The next one knows the process before us.
-    group.answer_join(ErrorCode.fenced_instance_id)
+    group.respond_to_join(ErrorCode.fenced_instance_id)
     assert group.joining().member_id == ""
     group.rejoin(0)
     assert group.assigned == orders(0)
@@ -134,11 +134,11 @@ def test_a_static_member_whose_new_id_was_not_written_joins_as_a_new_one(
 def test_a_static_member_whose_id_was_written_fails_when_another_one_has_its_place() -> None:
     group = ScriptedGroup(group_instance_id="one")
     group.start()
-    group.answer_join()
-    group.answer_sync(tp(0))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0))
     _moves(group)
     group.rebalance()
-    group.answer_join(ErrorCode.fenced_instance_id)
+    group.respond_to_join(ErrorCode.fenced_instance_id)
     assert group.phase() is ClassicState.FATAL
     assert group.step().lost == orders(0)
     with pytest.raises(FencedInstanceError):
@@ -148,13 +148,13 @@ def test_a_static_member_whose_id_was_written_fails_when_another_one_has_its_pla
 def test_a_static_member_takes_its_place_back_once() -> None:
     group = ScriptedGroup(group_instance_id="one")
     group.start()
-    group.answer_join()
+    group.respond_to_join()
     _moves(group)
-    group.answer_sync(error=ErrorCode.coordinator_load_in_progress)
+    group.respond_to_sync(error=ErrorCode.coordinator_load_in_progress)
     group.advance(1.0)
-    group.answer_join(ErrorCode.fenced_instance_id)
-    group.answer_join()
-    group.answer_sync(error=ErrorCode.unknown_server_error)
+    group.respond_to_join(ErrorCode.fenced_instance_id)
+    group.respond_to_join()
+    group.respond_to_sync(error=ErrorCode.unknown_server_error)
     group.advance(1.0)
-    group.answer_join(ErrorCode.fenced_instance_id)
+    group.respond_to_join(ErrorCode.fenced_instance_id)
     assert group.phase() is ClassicState.FATAL

@@ -34,11 +34,11 @@ BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperativ
 
 def test_an_eager_member_loses_what_has_not_drained_when_the_group_stops_waiting() -> None:
     group, record = working(0, 1, eager=True, rebalance_timeout=20.0)
-    group.answer_beat()
+    group.respond_to_beat()
     confirmed = group.sent_at(HeartbeatRequest)
     late = group.beat()
     group.advance(6.0)
-    group.answer_beat(ErrorCode.rebalance_in_progress, send=late)
+    group.respond_to_beat(ErrorCode.rebalance_in_progress, send=late)
     result = group.step()
     while not result.lost:
         assert result.to_be_revoked
@@ -93,7 +93,7 @@ def test_what_was_done_before_the_deadline_is_committed_at_it(eager: bool) -> No
     wait_until(group, lambda: group.sends(OffsetCommitRequest), 10.0)
     assert group.committing() == {tp(0): 1}
     assert group.phase() is ClassicState.REVOKING
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.phase() is ClassicState.AWAIT_JOIN
     assert group.step().lost == orders(0)
 
@@ -112,7 +112,7 @@ def test_a_last_commit_without_a_response_does_not_hold_the_join_beyond_the_dead
     wait_until(group, lambda: group.phase() is ClassicState.AWAIT_JOIN, 10.0)
     assert group.now - begun < 10.0
     late, _ = group.only(OffsetCommitRequest)
-    group.answer_commit(send=late)
+    group.respond_to_commit(send=late)
     assert group.step().lost == orders(0)
 
 
@@ -126,8 +126,8 @@ def test_partitions_of_a_deleted_topic_are_lost_and_the_rest_stays(eager: bool) 
     )
     group.start()
     group.give_id()
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))
     group.pulse = ErrorCode.none
     del group.partitions["bills"]
     group.advance(20.0)
@@ -187,7 +187,7 @@ def test_a_commit_names_the_topic_that_was_read_and_not_another_one_of_that_name
     send, request = group.only(OffsetCommitRequest)
     assert request.topic_ids == {"orders": former}
     # No topic has this id any more: what is known of it is asked for, and it is lost.
-    group.answer_commit(ErrorCode.unknown_topic_id, send=send)
+    group.respond_to_commit(ErrorCode.unknown_topic_id, send=send)
     assert group.step().lost == orders(0)
     group.step()
     group.rejoin(0)
@@ -218,11 +218,11 @@ def test_older_metadata_does_not_report_whose_log_a_position_is_outside_of() -> 
     group.silent.add(MetadataRequest)
     group.core.subscribe(group.now, ("orders", "bills"))
     send, request = group.only(MetadataRequest)
-    answer = group._metadata(request.topics)
+    response = group._metadata(request.topics)
     create_again(group)
     assert group.step().lost == frozenset()
     group.silent.clear()
-    group.reply(send, answer)
+    group.reply(send, response)
     group.advance(1.0)
     assert group.step().lost == orders(0)
     assert not outside_the_log(group)
@@ -259,8 +259,8 @@ def test_a_topic_assigned_before_we_hear_that_it_was_created_again_is_kept() -> 
     )
     group.start()
     group.give_id()
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))
     group.pulse = ErrorCode.none
     del group.partitions["bills"]
     group.advance(20.0)
@@ -270,8 +270,8 @@ def test_a_topic_assigned_before_we_hear_that_it_was_created_again_is_kept() -> 
     group.topic_ids["bills"] = b"another-bills---"
     group.silent.add(MetadataRequest)
     group.rebalance()
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))  # the leader has heard of it before us
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))  # the leader has heard of it before us
     assert group.assigned == {tp(0), tp(0, "bills")}
     kept = group.instance(0, "bills")
     group.advance(5.0)

@@ -52,13 +52,13 @@ def test_a_new_member_asks_for_an_id_and_joins_with_it_and_the_same_metadata(eag
     assert subscription_of(second).topics == ("orders",)
 
 
-def test_a_static_member_gets_its_id_and_its_generation_in_one_answer() -> None:
+def test_a_static_member_gets_its_id_and_its_generation_in_one_response() -> None:
     group = ScriptedGroup(group_instance_id="one")
     group.start()
     assert group.joining().group_instance_id == "one"
-    group.answer_join()
+    group.respond_to_join()
     assert group.phase() is ClassicState.AWAIT_SYNC
-    assert group.answer_sync(tp(0)).group_instance_id == "one"
+    assert group.respond_to_sync(tp(0)).group_instance_id == "one"
     assert group.assigned == orders(0)
 
 
@@ -103,7 +103,7 @@ def test_a_follower_syncs_with_nothing_to_assign(eager: bool) -> None:
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()
-    group.answer_join()
+    group.respond_to_join()
     _, request = group.only(SyncGroupRequest)
     assert group.phase() is ClassicState.AWAIT_SYNC
     assert request.assignments == ()
@@ -116,7 +116,7 @@ def test_a_leader_assigns_to_everyone(eager: bool) -> None:
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()
-    group.answer_join(leads=True, others=(foreign("m-2"),))
+    group.respond_to_join(leads=True, others=(foreign("m-2"),))
     plan = group.planned()
     assert set(plan) == {MEMBER, "m-2"}
     assert {len(partitions) for partitions in plan.values()} == {2}
@@ -126,8 +126,8 @@ def test_a_leader_assigns_to_everyone(eager: bool) -> None:
 def test_a_leader_with_skip_assignment_assigns_nothing_and_watches_its_topics() -> None:
     group = ScriptedGroup(group_instance_id="one", metadata_max_age=10.0)
     group.start()
-    group.answer_join(leads=True, skip_assignment=True)
-    assert group.answer_sync(tp(0)).assignments == ()
+    group.respond_to_join(leads=True, skip_assignment=True)
+    assert group.respond_to_sync(tp(0)).assignments == ()
     group.pulse = ErrorCode.none
     group.partitions["orders"] = 5
     group.advance(12.0)
@@ -157,7 +157,7 @@ def test_a_join_of_an_unknown_member_loses_everything_and_begins_again(
     group.step()
     group.step()
     kept = group.assigned
-    group.answer_join(ErrorCode.unknown_member_id)
+    group.respond_to_join(ErrorCode.unknown_member_id)
     assert group.phase() is ClassicState.AWAIT_ID
     assert group.joining().member_id == ""
     assert owned(group.joining()) == frozenset()
@@ -187,7 +187,7 @@ def test_what_a_group_rejects_for_good_loses_everything_and_is_raised_from_then_
     group.step()
     group.step()
     kept = group.assigned
-    group.answer_join(error)
+    group.respond_to_join(error)
     assert group.phase() is ClassicState.FATAL
     if kept:
         assert group.step().lost == kept  # lost comes first
@@ -202,7 +202,7 @@ def test_what_a_group_rejects_for_good_loses_everything_and_is_raised_from_then_
 def test_the_error_of_a_group_without_a_common_assignor_names_the_fix() -> None:
     group = ScriptedGroup()
     group.start()
-    group.answer_join(ErrorCode.inconsistent_group_protocol)
+    group.respond_to_join(ErrorCode.inconsistent_group_protocol)
     with pytest.raises(InconsistentGroupError) as caught:
         group.poll()
     sentence = str(caught.value)
@@ -215,7 +215,7 @@ def test_a_protocol_that_we_never_offered_is_rejected() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()
-    group.answer_join(protocol="sticky")
+    group.respond_to_join(protocol="sticky")
     assert group.phase() is ClassicState.FATAL
     with pytest.raises(InconsistentGroupError):
         group.poll()
@@ -236,7 +236,7 @@ def test_a_broker_that_cannot_be_talked_to_at_all_is_fatal(
     group.start()
     group.give_id()
     if request_ is not JoinGroupRequest:
-        group.answer_join()
+        group.respond_to_join()
     send = group.beat() if request_ is HeartbeatRequest else group.only(request_)[0]
     group.fail(send, kind)
     assert group.phase() is ClassicState.FATAL
@@ -313,7 +313,7 @@ def test_a_join_follows_the_coordinator_unchanged(eager: bool, error: ErrorCode)
     first = group.joining()
     kept = group.assigned
     group.coordinator = 2
-    group.answer_join(error)
+    group.respond_to_join(error)
     group.advance(0.2)
     send, second = group.only(JoinGroupRequest)
     assert second == first
@@ -327,7 +327,7 @@ def test_a_coordinator_that_loads_its_groups_is_asked_ever_less_often() -> None:
     group.give_id()
     waits: list[float] = []
     for _ in range(8):
-        group.answer_join(ErrorCode.coordinator_load_in_progress)
+        group.respond_to_join(ErrorCode.coordinator_load_in_progress)
         waits.append(wait_until(group, lambda: group.sends(JoinGroupRequest), 2.0))
     assert waits == sorted(waits)
     assert waits[0] < 0.1

@@ -69,7 +69,7 @@ def test_an_eager_member_commits_with_the_old_generation_before_it_joins() -> No
     assert group.phase() is ClassicState.REVOKING
     send, request = group.only(OffsetCommitRequest)
     assert (send.channel, request.generation) == (Channel.COMMIT, 1)
-    assert group.answer_commit() == {tp(0): 1}
+    assert group.respond_to_commit() == {tp(0): 1}
     assert group.phase() is ClassicState.AWAIT_JOIN
     assert not group.sends(OffsetCommitRequest)
 
@@ -93,7 +93,7 @@ def test_a_cooperative_member_reads_and_commits_while_it_joins() -> None:
     group.advance(2.0)
     _, request = group.only(OffsetCommitRequest)
     assert request.generation == 1
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.receive(0)
 
 
@@ -104,7 +104,7 @@ def test_a_commit_too_may_say_that_the_group_rebalances(eager: bool) -> None:
     group.receive(0)
     group.step()
     group.advance(1.0)
-    group.answer_commit(ErrorCode.rebalance_in_progress)
+    group.respond_to_commit(ErrorCode.rebalance_in_progress)
     assert group.phase() is (ClassicState.REVOKING if eager else ClassicState.AWAIT_JOIN)
 
 
@@ -125,8 +125,8 @@ def test_a_cooperative_member_revokes_only_the_topics_that_it_unsubscribed_from(
     group = ScriptedGroup("orders", "bills", partitions={"orders": 2, "bills": 2})
     group.start()
     group.give_id()
-    group.answer_join()
-    group.answer_sync(tp(0), tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), tp(0, "bills"))
     group.subscribe("orders")
     assert group.phase() is ClassicState.REVOKING
     assert group.step().to_be_revoked == {tp(0, "bills")}
@@ -167,7 +167,7 @@ def test_what_the_assignment_takes_drains_and_a_follow_up_join_reports_that_it_i
     assert not group.sends(JoinGroupRequest)
     group.complete(record)
     group.step()
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.phase() is ClassicState.AWAIT_JOIN
     request = group.joining()
     assert owned(request) == orders(0)
@@ -192,7 +192,7 @@ def test_the_follow_up_leaves_within_a_second_of_the_release() -> None:
     group.step()
     group.complete(record)
     group.poll()
-    group.answer_commit()
+    group.respond_to_commit()
     assert wait_until(group, lambda: group.sends(JoinGroupRequest), 1.0) < 1.0
 
 
@@ -217,7 +217,7 @@ def test_a_position_that_arrives_after_the_release_is_ignored() -> None:
     group.rejoin()
     group.silent.clear()
     assert group.assigned == frozenset()
-    group._answer_by_itself(late)
+    group._respond_automatically(late)
     group.run_until_idle()
     assert group.heard(NotifyKind.ASSIGNED) == []
 
@@ -285,7 +285,7 @@ def test_in_a_converted_group_each_heartbeat_leads_to_a_join_that_lists_what_dra
     group.rebalance()
     for _ in range(3):
         assert owned(group.joining()) == orders(0, 1)
-        group.generation = generation - 1  # the next answer has the same one again
+        group.generation = generation - 1  # the next response has the same one again
         group.rejoin(0)
         assert group.core.group_metadata().generation == generation
         assert group.step().to_be_revoked == orders(1)

@@ -1,7 +1,7 @@
-"""A JoinGroup or SyncGroup whose answer went to a dead connection is asked for again.
+"""A JoinGroup or SyncGroup whose response went to a dead connection is sent again.
 
 An older copy of the request, read late by the coordinator, takes the place of the one that waits;
-what is parked then is never answered. Heartbeats tell, because they travel beside it.
+what is parked then never gets a response. Heartbeats tell, because they travel beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def rejoining() -> ScriptedGroup:
 def syncing() -> ScriptedGroup:
     """A member whose second SyncGroup is parked."""
     group = rejoining()
-    group.answer_join()
+    group.respond_to_join()
     assert group.phase() is ClassicState.AWAIT_SYNC
     return group
 
@@ -35,8 +35,8 @@ def syncing() -> ScriptedGroup:
 def test_a_pending_join_that_the_group_has_passed_is_asked_for_again(error: ErrorCode) -> None:
     group = rejoining()
     first = group.joining()
-    group.answer_beat(error)
-    assert group.count(JoinGroupRequest) == 3, "its answer may be on its way"
+    group.respond_to_beat(error)
+    assert group.count(JoinGroupRequest) == 3, "its response may be on its way"
     group.pulse = ErrorCode.illegal_generation
     group.advance(1.5)
     assert group.count(JoinGroupRequest) == 4
@@ -45,9 +45,9 @@ def test_a_pending_join_that_the_group_has_passed_is_asked_for_again(error: Erro
     assert group.assigned == orders(0, 1)
 
 
-def test_a_join_that_is_answered_in_time_is_not_asked_for_again() -> None:
+def test_a_join_that_gets_a_response_in_time_is_not_sent_again() -> None:
     group = rejoining()
-    group.answer_beat(ErrorCode.illegal_generation)
+    group.respond_to_beat(ErrorCode.illegal_generation)
     group.rejoin(0, 1)
     group.pulse = ErrorCode.none
     joins = group.count(JoinGroupRequest)
@@ -65,7 +65,7 @@ def test_a_join_that_is_answered_in_time_is_not_asked_for_again() -> None:
 )
 def test_a_parked_sync_that_the_group_has_passed_leads_back_to_the_join(error: ErrorCode) -> None:
     group = syncing()
-    group.answer_beat(error)
+    group.respond_to_beat(error)
     group.pulse = error
     group.advance(1.5)
     assert group.phase() is ClassicState.AWAIT_JOIN
@@ -79,7 +79,7 @@ def test_a_sync_that_outlasts_healthy_heartbeats_is_asked_for_again() -> None:
     assert group.phase() is ClassicState.AWAIT_SYNC, "a leader may take its time"
     group.advance(5.0)
     assert group.phase() is ClassicState.AWAIT_JOIN
-    group.answer_join(same_generation=True)
+    group.respond_to_join(same_generation=True)
     assert group.sends(SyncGroupRequest)
 
 

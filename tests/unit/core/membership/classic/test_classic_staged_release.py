@@ -55,7 +55,7 @@ def working_on(
 def finish(group: ScriptedGroup, record: Record) -> None:
     group.complete(record)
     group.step()
-    group.answer_commit()
+    group.respond_to_commit()
     assert record.topic_partition not in group.assigned
 
 
@@ -111,8 +111,8 @@ def test_there_is_one_staged_join_at_a_time() -> None:
     finish(group, records[2])
     group.advance(10.0)
     assert staged(group) == 1
-    group.answer_join()
-    group.answer_sync(tp(0))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0))
     group.advance(20.0)
     assert staged(group) == 2, "what was released meanwhile follows"
 
@@ -178,7 +178,7 @@ def test_a_join_that_waits_for_the_coordinator_lists_what_is_owned_when_it_is_se
     assert group.count(JoinGroupRequest) == joins
     group.silent.clear()
     for search in group.sends(FindCoordinatorRequest):
-        group._answer_by_itself(search)
+        group._respond_automatically(search)
     group.advance(0.0)
     assert owned(group.joining()) == orders(0)
     group.rejoin(0, 2, 3)
@@ -215,7 +215,7 @@ def stopping(*, ours: bool, **options: Unpack[ConsumerOptions]) -> ScriptedGroup
     group.start()
     if group.config.group_instance_id is None:
         group.give_id()
-    group.answer_join()
+    group.respond_to_join()
     sync(group, 0, 1, ours=ours)
     (record,) = group.receive(1)
     assert group.core.completion_tracker.submit(record)
@@ -245,7 +245,7 @@ def test_a_member_that_stops_hands_over_to_a_leader_of_ours() -> None:
     assert subscription_of(group.joining()).topics == ()
     assert owned(group.joining()) == orders(1)
     assert group.count(LeaveGroupRequest) == 0
-    group.answer_join()
+    group.respond_to_join()
     sync(group, ours=True)
     assert group.phase() is ClassicState.REVOKING
     assert group.assigned == orders(1)
@@ -261,7 +261,7 @@ def test_it_leaves_when_the_last_one_has_drained_also_with_its_join_parked() -> 
 
 def test_it_joins_with_what_it_has_when_others_make_the_group_rebalance() -> None:
     group = stopping(ours=True)
-    group.answer_beat(ErrorCode.rebalance_in_progress)
+    group.respond_to_beat(ErrorCode.rebalance_in_progress)
     assert subscription_of(group.joining()).topics == ()
     assert owned(group.joining()) == orders(1)
 
@@ -274,7 +274,7 @@ def test_it_does_not_join_where_that_would_give_it_new_partitions_or_take_its_pl
 ) -> None:
     group = stopping(ours=ours, group_instance_id=group_instance_id)
     group.advance(1.0)
-    group.answer_beat(ErrorCode.rebalance_in_progress)
+    group.respond_to_beat(ErrorCode.rebalance_in_progress)
     assert group.count(JoinGroupRequest) == (1 if group_instance_id else 2)
     assert group.phase() is ClassicState.REVOKING
 
@@ -282,7 +282,7 @@ def test_it_does_not_join_where_that_would_give_it_new_partitions_or_take_its_pl
 def test_what_a_foreign_leader_that_has_taken_over_assigns_to_it_is_not_taken() -> None:
     group = stopping(ours=True)
     group.advance(0.01)
-    group.answer_join()
+    group.respond_to_join()
     sync(group, 0, 1, 2, ours=False)
     assert group.assigned == orders(1)
     group.advance(3.0)

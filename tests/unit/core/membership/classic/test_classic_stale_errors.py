@@ -57,11 +57,11 @@ def outstanding(
     }
 
 
-def answer(group: ScriptedGroup, send: Send, error: ErrorCode) -> None:
+def respond(group: ScriptedGroup, send: Send, error: ErrorCode) -> None:
     if isinstance(send.message, HeartbeatRequest):
-        group.answer_beat(error, send=send)
+        group.respond_to_beat(error, send=send)
     else:
-        group.answer_commit(error, send=send)
+        group.respond_to_commit(error, send=send)
 
 
 def drain(group: ScriptedGroup, eager: bool) -> None:
@@ -87,7 +87,7 @@ def test_an_eviction_loses_everything_and_joins_again(
     group, sends = outstanding(eager)
     if phase is ClassicState.REVOKING:
         drain(group, eager)
-    answer(group, sends[kind], error)
+    respond(group, sends[kind], error)
     request = group.joining()
     # Only an unknown member loses its id; a generation that has passed ends with that generation.
     assert request.member_id == ("" if error is ErrorCode.unknown_member_id else MEMBER)
@@ -109,7 +109,7 @@ def test_a_member_that_another_has_replaced_is_fenced(
     group, sends = outstanding(eager, group_instance_id="one")
     if phase is ClassicState.REVOKING:
         drain(group, eager)
-    answer(group, sends[kind], ErrorCode.fenced_instance_id)
+    respond(group, sends[kind], ErrorCode.fenced_instance_id)
     assert group.phase() is ClassicState.FATAL
     assert group.step().lost == orders(0, 1)
     with pytest.raises(FencedInstanceError, match="group_instance_id='one'"):
@@ -121,7 +121,7 @@ def test_after_an_eviction_nothing_of_the_lost_partitions_is_ever_committed(eage
     group = ScriptedGroup(eager=eager, commit_mode="ack")
     group.become_member(0)
     (record,) = group.receive(0)
-    group.answer_beat(ErrorCode.unknown_member_id)
+    group.respond_to_beat(ErrorCode.unknown_member_id)
     assert not group.complete(record)
     group.give_id()
     group.rejoin(0)
@@ -141,7 +141,7 @@ def test_after_an_eviction_nothing_of_the_lost_partitions_is_ever_committed(eage
 @FROM_EITHER
 def test_a_group_that_we_may_not_use_any_more_is_fatal(eager: bool, kind: type) -> None:
     group, sends = outstanding(eager)
-    answer(group, sends[kind], ErrorCode.group_authorization_failed)
+    respond(group, sends[kind], ErrorCode.group_authorization_failed)
     assert group.phase() is ClassicState.FATAL
     group.step()
     with pytest.raises(GroupAuthorizationError):
@@ -180,21 +180,21 @@ def test_an_error_for_a_generation_that_a_join_has_ended_is_stale(
     group, sends = outstanding(eager, revoke_timeout=8.0)
     join(group, sends, eager)
     if phase is not ClassicState.AWAIT_JOIN:
-        group.answer_join()
+        group.respond_to_join()
     if phase is ClassicState.STABLE:
-        group.answer_sync(tp(0), tp(1))
+        group.respond_to_sync(tp(0), tp(1))
     if phase is ClassicState.REVOKING:
         if eager:
-            group.answer_sync(tp(0), tp(1))
+            group.respond_to_sync(tp(0), tp(1))
             wait_until(group, lambda: group.step().records, 1.0)
             group.subscribe("orders")
         else:
-            group.answer_sync(tp(0))
+            group.respond_to_sync(tp(0))
     assert group.phase() is phase
     group.step()
     kept = group.assigned
     joins = group.count(JoinGroupRequest)
-    answer(group, sends[kind], error)
+    respond(group, sends[kind], error)
     assert group.phase() is phase
     assert group.assigned == kept
     assert group.step().lost == frozenset()
@@ -207,7 +207,7 @@ def test_a_rebalance_that_is_over_is_not_joined_again(kind: type, phase: Classic
     group, sends = outstanding(eager=False)
     join(group, sends, eager=False)
     group.rejoin(*([0, 1] if phase is ClassicState.STABLE else [0]))
-    answer(group, sends[kind], ErrorCode.rebalance_in_progress)
+    respond(group, sends[kind], ErrorCode.rebalance_in_progress)
     assert group.phase() is phase
 
 
@@ -217,12 +217,12 @@ def test_a_commit_rejected_for_an_old_generation_is_sent_again_with_the_new_one(
 ) -> None:
     group, sends = outstanding(eager=False)
     join(group, sends, eager=False)
-    group.answer_commit(error)
+    group.respond_to_commit(error)
     group.rejoin(0, 1)
     group.advance(1.0)
     _, request = group.only(OffsetCommitRequest)
     assert request.generation == 2
-    assert group.answer_commit() == {tp(0): 1}
+    assert group.respond_to_commit() == {tp(0): 1}
     group.advance(5.0)
     assert not group.sends(OffsetCommitRequest)
 
@@ -235,8 +235,8 @@ def test_a_heartbeat_error_is_ignored_while_a_sync_is_in_flight(
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()
-    group.answer_join()
-    group.answer_beat(error)
+    group.respond_to_join()
+    group.respond_to_beat(error)
     assert group.phase() is ClassicState.AWAIT_SYNC
     assert group.sends(SyncGroupRequest)
 
@@ -248,7 +248,7 @@ def test_a_rebalance_that_a_heartbeat_reports_while_syncing_is_left_to_the_sync(
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()
-    group.answer_join()
+    group.respond_to_join()
     group.rebalance()
     assert group.phase() is ClassicState.AWAIT_SYNC
     assert group.count(JoinGroupRequest) == 2
@@ -263,9 +263,9 @@ def test_errors_for_a_membership_that_was_left_are_ignored(
     group, sends = outstanding(eager, max_poll_interval=10.0)
     group.advance(11.0)
     assert group.phase() is ClassicState.LEAVING
-    answer(group, sends[kind], error)
+    respond(group, sends[kind], error)
     assert group.phase() is ClassicState.LEAVING
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.phase() is ClassicState.UNJOINED
     assert group.step().lost == orders(0, 1)
 
@@ -299,11 +299,11 @@ def test_when_the_coordinator_is_found_again_a_heartbeat_is_sent_at_once(
     group.fail(group.beat(), FailureKind.TIMEOUT)
     group.advance(30.0)
     group.silent.clear()
-    group._answer_by_itself(group.only(FindCoordinatorRequest)[0])
+    group._respond_automatically(group.only(FindCoordinatorRequest)[0])
     group.run_until_idle()
     group.advance(0.0)
     assert len(group.sends(HeartbeatRequest)) == 1
-    group.answer_beat(ErrorCode.unknown_member_id)
+    group.respond_to_beat(ErrorCode.unknown_member_id)
     assert group.assigned == frozenset()
 
 
@@ -312,7 +312,7 @@ def test_when_the_coordinator_is_found_again_a_heartbeat_is_sent_at_once(
 
 def interval(group: ScriptedGroup) -> float:
     """Seconds between the next two heartbeats."""
-    group.answer_beat()
+    group.respond_to_beat()
     begun = group.now
     group.beat()
     return round(group.now - begun, 6)
@@ -322,7 +322,7 @@ def test_heartbeats_are_more_frequent_for_a_while_after_a_sync() -> None:
     group = ScriptedGroup()
     group.become_member(0)
     assert interval(group) == 0.3
-    group.answer_beat()
+    group.respond_to_beat()
     group.pulse = ErrorCode.none
     group.advance(5.0)
     group.pulse = None
@@ -375,7 +375,7 @@ def test_heartbeats_follow_the_coordinator(eager: bool, error: ErrorCode) -> Non
     group = ScriptedGroup(eager=eager)
     group.become_member(0)
     group.coordinator = 2
-    group.answer_beat(error)
+    group.respond_to_beat(error)
     send = group.beat()
     assert send.node.node_id == 2
     assert group.phase() is ClassicState.STABLE
@@ -391,6 +391,6 @@ def test_a_session_timeout_without_a_response_does_not_end_the_membership() -> N
     assert group.phase() is ClassicState.STABLE
     assert group.assigned == orders(0)
     assert group.receive(0), "what is delivered goes on"
-    group.answer_beat()
+    group.respond_to_beat()
     assert group.named("membership is confirmed again")
     assert group.step().lost == frozenset()

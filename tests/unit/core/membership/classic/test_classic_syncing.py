@@ -56,7 +56,7 @@ def test_a_member_that_the_leader_left_out_has_nothing_and_stays(eager: bool) ->
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()
-    group.answer_join()
+    group.respond_to_join()
     group.reply(
         group.only(SyncGroupRequest)[0],
         SyncGroupResponse(error=ErrorCode.none, assignment=b""),
@@ -82,7 +82,7 @@ def test_an_assignment_that_cannot_be_read_assigns_nothing_and_ends_no_member(
     group.rebalance()
     group.step()
     group.step()
-    group.answer_join()
+    group.respond_to_join()
     group.reply(
         group.only(SyncGroupRequest)[0],
         SyncGroupResponse(error=ErrorCode.none, assignment=blob),
@@ -102,7 +102,7 @@ def test_a_leader_cannot_assign_tens_of_thousands_of_partitions_that_do_not_exis
     group = ScriptedGroup()
     group.start()
     group.give_id()
-    group.answer_join()
+    group.respond_to_join()
     group.reply(
         group.only(SyncGroupRequest)[0],
         SyncGroupResponse(
@@ -118,8 +118,8 @@ def test_partitions_that_the_metadata_do_not_have_yet_are_assigned() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()
-    group.answer_join()
-    group.answer_sync(*map(tp, range(100)))
+    group.respond_to_join()
+    group.respond_to_sync(*map(tp, range(100)))
     assert group.assigned == orders(*range(100))
 
 
@@ -137,8 +137,8 @@ def test_a_sync_that_is_rejected_loses_everything_and_joins_again(
     group.step()
     group.step()
     kept = group.assigned
-    group.answer_join()
-    group.answer_sync(error=error)
+    group.respond_to_join()
+    group.respond_to_sync(error=error)
     request = group.joining()
     assert request.member_id == (MEMBER if keeps_id else "")
     assert group.phase() is (ClassicState.AWAIT_JOIN if keeps_id else ClassicState.AWAIT_ID)
@@ -160,8 +160,8 @@ def test_a_sync_that_is_rejected_for_good_is_fatal(
 ) -> None:
     group = ScriptedGroup(eager=eager, group_instance_id="one")
     group.start()
-    group.answer_join()
-    group.answer_sync(error=error)
+    group.respond_to_join()
+    group.respond_to_sync(error=error)
     assert group.phase() is ClassicState.FATAL
     with pytest.raises(kind):
         group.poll()
@@ -174,8 +174,8 @@ def test_a_sync_into_another_rebalance_joins_again_with_what_is_held(eager: bool
     group.rebalance()
     group.step()
     group.step()
-    group.answer_join()
-    group.answer_sync(error=ErrorCode.rebalance_in_progress)
+    group.respond_to_join()
+    group.respond_to_sync(error=ErrorCode.rebalance_in_progress)
     assert group.phase() is ClassicState.AWAIT_JOIN
     request = group.joining()
     assert request.member_id == MEMBER
@@ -183,46 +183,46 @@ def test_a_sync_into_another_rebalance_joins_again_with_what_is_held(eager: bool
     assert group.step().lost == frozenset()
 
 
-def _no_answer(group: ScriptedGroup) -> None:
+def _no_response(group: ScriptedGroup) -> None:
     group.fail(group.only(SyncGroupRequest)[0])
 
 
 def _moved(group: ScriptedGroup) -> None:
-    group.answer_sync(error=ErrorCode.not_coordinator)
+    group.respond_to_sync(error=ErrorCode.not_coordinator)
 
 
 def _loading(group: ScriptedGroup) -> None:
-    group.answer_sync(error=ErrorCode.coordinator_load_in_progress)
+    group.respond_to_sync(error=ErrorCode.coordinator_load_in_progress)
 
 
 @BOTH
-@pytest.mark.parametrize("answer", [_no_answer, _moved, _loading])
+@pytest.mark.parametrize("respond", [_no_response, _moved, _loading])
 def test_a_sync_without_a_response_asks_for_the_running_generation_by_the_same_join(
-    eager: bool, answer: object
+    eager: bool, respond: object
 ) -> None:
     group = ScriptedGroup(eager=eager)
     group.become_member(0, 1)
     group.rebalance()
     group.step()
     group.step()
-    first = group.answer_join()
-    assert callable(answer)
-    answer(group)
+    first = group.respond_to_join()
+    assert callable(respond)
+    respond(group)
     group.advance(1.0)
     # Other metadata would start another rebalance, for the whole group.
     again = group.joining()
     assert again.protocols == first.protocols
     assert again.member_id == MEMBER
     assert group.phase() is ClassicState.AWAIT_JOIN
-    group.answer_join(same_generation=True)
-    group.answer_sync(tp(0), tp(1))
+    group.respond_to_join(same_generation=True)
+    group.respond_to_sync(tp(0), tp(1))
     assert group.assigned == orders(0, 1)
 
 
-def test_a_static_member_whose_first_sync_had_no_answer_joins_again_with_its_new_id() -> None:
+def test_a_static_member_whose_first_sync_had_no_response_joins_again_with_its_new_id() -> None:
     group = ScriptedGroup(group_instance_id="one")
     group.start()
-    first = group.answer_join()
+    first = group.respond_to_join()
     group.fail(group.only(SyncGroupRequest)[0])
     group.advance(1.0)
     again = group.joining()
@@ -235,8 +235,8 @@ def test_a_sync_that_a_broker_cannot_process_is_asked_for_ever_less_often() -> N
     group.give_id()
     waits: list[float] = []
     for _ in range(8):
-        group.answer_join(same_generation=True)
-        group.answer_sync(error=ErrorCode.unknown_server_error)
+        group.respond_to_join(same_generation=True)
+        group.respond_to_sync(error=ErrorCode.unknown_server_error)
         waits.append(wait_until(group, lambda: group.sends(JoinGroupRequest), 2.0))
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(1.0, abs=0.05)
@@ -246,14 +246,14 @@ def test_no_commit_leaves_between_join_and_sync() -> None:
     group = ScriptedGroup()
     group.become_member(0)
     group.rebalance()
-    group.answer_join()
+    group.respond_to_join()
     group.receive(0)
     group.step()
     group.advance(5.0)
     assert group.phase() is ClassicState.AWAIT_SYNC
     with pytest.raises(AssertionError):
         group.committing()
-    group.answer_sync(tp(0))
+    group.respond_to_sync(tp(0))
     assert group.committing() == {tp(0): 1}
 
 
@@ -261,7 +261,7 @@ def test_the_response_to_an_obsolete_sync_is_dropped() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()
-    group.answer_join()
+    group.respond_to_join()
     send, _ = group.only(SyncGroupRequest)
     group.core.fail(group.now, FatalError("the disk is full"))
     group.reply(send, SyncGroupResponse(error=ErrorCode.none))
@@ -276,7 +276,7 @@ def test_who_is_a_member_and_waits_for_its_assignment_asks_again(
     group = ScriptedGroup(heartbeat_interval=0.5)
     group.start()
     group.give_id()
-    group.answer_join(leads=leads)
+    group.respond_to_join(leads=leads)
     group.pulse = ErrorCode.none
     waits = group.only(SyncGroupRequest)
     group.advance(patience)
@@ -298,7 +298,7 @@ def two_topics(*, eager: bool = False) -> ScriptedGroup:
 def test_a_leader_asks_for_the_topics_of_others_before_it_assigns() -> None:
     group = two_topics()
     group.silent.add(MetadataRequest)
-    group.answer_join(leads=True, others=(foreign("m-2", "bills"),))
+    group.respond_to_join(leads=True, others=(foreign("m-2", "bills"),))
     send, request = group.only(MetadataRequest)
     assert request.topics == ("bills", "orders")
     assert not group.sends(SyncGroupRequest)
@@ -314,7 +314,7 @@ def test_a_leader_waits_for_the_right_metadata_when_other_metadata_is_under_way(
     group.advance(11.0)
     old, request = group.only(MetadataRequest)
     assert request.topics == ("orders",)
-    group.answer_join(leads=True, others=(foreign("m-2", "bills"),))
+    group.respond_to_join(leads=True, others=(foreign("m-2", "bills"),))
     group.reply(old, group._metadata(("orders",)))
     assert not group.sends(SyncGroupRequest)
     new, request = group.only(MetadataRequest)
@@ -324,15 +324,15 @@ def test_a_leader_waits_for_the_right_metadata_when_other_metadata_is_under_way(
 
 def test_a_topic_that_does_not_exist_does_not_keep_a_leader_waiting() -> None:
     group = two_topics()
-    group.answer_join(leads=True, others=(foreign("m-2", "no-such-topic"),))
+    group.respond_to_join(leads=True, others=(foreign("m-2", "no-such-topic"),))
     assert group.planned() == {MEMBER: orders(0, 1), "m-2": frozenset()}
 
 
 @BOTH
 def test_a_leader_joins_again_when_a_topic_of_others_appears(eager: bool) -> None:
     group = two_topics(eager=eager)
-    group.answer_join(leads=True, others=(foreign("m-2", "late"),))
-    group.answer_sync(*orders(0, 1))
+    group.respond_to_join(leads=True, others=(foreign("m-2", "late"),))
+    group.respond_to_sync(*orders(0, 1))
     group.pulse = ErrorCode.none
     group.partitions["late"] = 1
     group.topic_ids["late"] = b"late".ljust(16)
@@ -348,8 +348,8 @@ def test_only_a_leader_joins_again_when_partitions_are_added(eager: bool, leads:
     group = ScriptedGroup(eager=eager, metadata_max_age=10.0)
     group.start()
     group.give_id()
-    group.answer_join(leads=leads)
-    group.answer_sync(tp(0))
+    group.respond_to_join(leads=leads)
+    group.respond_to_sync(tp(0))
     group.pulse = ErrorCode.none
     group.partitions["orders"] = 6
     group.advance(12.0)
@@ -360,12 +360,12 @@ def test_partitions_added_while_the_leader_syncs_are_assigned_by_the_next_join()
     group = ScriptedGroup(metadata_max_age=1.0)
     group.start()
     group.give_id()
-    group.answer_join(leads=True)
+    group.respond_to_join(leads=True)
     group.pulse = ErrorCode.none
     group.partitions["orders"] = 6
     group.advance(1.2)
     assert group.phase() is ClassicState.AWAIT_SYNC
-    group.answer_sync(*orders(0, 1, 2, 3))
+    group.respond_to_sync(*orders(0, 1, 2, 3))
     assert owned(group.joining()) == orders(0, 1, 2, 3)
 
 
@@ -373,16 +373,16 @@ def test_partitions_added_while_the_leader_joins_need_no_further_join() -> None:
     group = ScriptedGroup(metadata_max_age=3.0)
     group.start()
     group.give_id()
-    group.answer_join(leads=True)
-    group.answer_sync(tp(0))
+    group.respond_to_join(leads=True)
+    group.respond_to_sync(tp(0))
     group.pulse = ErrorCode.none
     for partitions in (6, 8):
         group.partitions["orders"] = partitions
         group.advance(12.0)
         assert group.phase() is ClassicState.AWAIT_JOIN
-    group.answer_join(leads=True)
+    group.respond_to_join(leads=True)
     assert len(group.planned()[MEMBER]) == 8
-    group.answer_sync(*orders(*range(8)))
+    group.respond_to_sync(*orders(*range(8)))
     assert group.phase() is ClassicState.STABLE
 
 
@@ -390,8 +390,8 @@ def test_a_member_that_no_longer_leads_no_longer_watches_the_topics() -> None:
     group = ScriptedGroup(metadata_max_age=10.0)
     group.start()
     group.give_id()
-    group.answer_join(leads=True)
-    group.answer_sync(tp(0))
+    group.respond_to_join(leads=True)
+    group.respond_to_sync(tp(0))
     group.rebalance()
     group.rejoin(0)
     group.pulse = ErrorCode.none
@@ -406,7 +406,7 @@ def test_a_subscription_that_cannot_be_read_is_logged_and_gets_nothing(eager: bo
     group.start()
     group.give_id()
     broken = JoinGroupMember(member_id="m-2", group_instance_id=None, metadata=b"\x00\x03\xff")
-    group.answer_join(leads=True, others=(broken,))
+    group.respond_to_join(leads=True, others=(broken,))
     assert group.planned() == {MEMBER: orders(0, 1, 2, 3), "m-2": frozenset()}
     (line,) = group.named("a member's subscription cannot be decoded; it is assigned no partitions")
     assert (line.level, line.fields["member"]) == ("error", "m-2")
@@ -416,7 +416,7 @@ def test_a_leader_assigns_no_partition_that_another_member_still_owns() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()
-    group.answer_join(leads=True, others=(foreign("m-2", owned=orders(0, 1, 2, 3)),))
+    group.respond_to_join(leads=True, others=(foreign("m-2", owned=orders(0, 1, 2, 3)),))
     plan = group.planned()
     assert plan[MEMBER] == frozenset()
     assert len(plan["m-2"]) == 2  # the other two come to us when it has released them
@@ -430,7 +430,7 @@ def test_an_assignor_that_fails_is_fatal_and_named(monkeypatch: pytest.MonkeyPat
     group.start()
     group.give_id()
     monkeypatch.setattr(CooperativeStickyAssignor, "assign", fail)
-    group.answer_join(leads=True)
+    group.respond_to_join(leads=True)
     with pytest.raises(FatalError, match=r"'cooperative-sticky' failed: ZeroDivisionError"):
         group.poll()
 
@@ -445,7 +445,7 @@ def test_an_assignor_that_does_not_withhold_is_repaired_and_logged(
     group.start()
     group.give_id()
     monkeypatch.setattr(CooperativeStickyAssignor, "assign", greedy)
-    group.answer_join(leads=True, others=(foreign("m-2", owned=orders(1, 2)),))
+    group.respond_to_join(leads=True, others=(foreign("m-2", owned=orders(1, 2)),))
     assert group.planned() == {MEMBER: orders(0), "m-2": orders(2, 3)}
     (line,) = group.named("the assignor assigned partitions that other members still own")
     assert line.level == "error"

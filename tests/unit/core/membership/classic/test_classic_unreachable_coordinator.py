@@ -1,4 +1,4 @@
-"""Classic members that have nothing to leave, that nobody answers, or whose loop idles."""
+"""Classic members that have nothing to leave, that get no response, or whose loop idles."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_idle_member_that_is_leaving_already_leaves_once(
     group = idle(eager)
     call_id = leave(group)
     assert call_id not in group.completed
-    group.answer_leave()
+    group.respond_to_leave()
     assert call_id in group.completed
     group.advance(10.0)
     assert group.count(LeaveGroupRequest) == 1
@@ -83,7 +83,7 @@ def test_after_a_fatal_error_there_is_nothing_to_leave(
 ) -> None:
     group = ScriptedGroup(eager=eager)
     group.become_member(0)
-    group.answer_beat(ErrorCode.group_authorization_failed)
+    group.respond_to_beat(ErrorCode.group_authorization_failed)
     assert leave(group) in group.completed
     assert group.count(LeaveGroupRequest) == 0
     assert group.phase() is ClassicState.FATAL
@@ -96,7 +96,7 @@ def test_a_fatal_error_while_leaving_ends_it(leave: Callable[..., int], owing: b
     if not owing:
         group.core.commit(group.now)
         group.run_until_idle()
-        group.answer_commit()
+        group.respond_to_commit()
         beat = group.beat()
         call_id = leave(group)
         assert group.phase() is ClassicState.LEAVING
@@ -105,7 +105,7 @@ def test_a_fatal_error_while_leaving_ends_it(leave: Callable[..., int], owing: b
         assert beat.request_id in group.open
     else:
         call_id = leave(group)
-        group.answer_beat(ErrorCode.group_authorization_failed)
+        group.respond_to_beat(ErrorCode.group_authorization_failed)
     assert group.phase() is ClassicState.FATAL
     assert call_id in group.completed
     group.advance(60.0)
@@ -119,11 +119,11 @@ def test_a_fatal_error_while_leaving_ends_it(leave: Callable[..., int], owing: b
     "error",
     [ErrorCode.unknown_member_id, ErrorCode.not_coordinator, ErrorCode.unknown_server_error],
 )
-def test_whatever_is_answered_to_leaving_ends_it(eager: bool, error: ErrorCode) -> None:
+def test_any_response_to_leave_group_ends_it(eager: bool, error: ErrorCode) -> None:
     group = ScriptedGroup(eager=eager)
     group.become_member(0)
     call_id = group.close()
-    group.answer_leave(error)
+    group.respond_to_leave(error)
     assert call_id in group.completed
     assert group.count(LeaveGroupRequest) == 1
 
@@ -158,7 +158,7 @@ def test_a_coordinator_that_cannot_be_found_does_not_keep_us_from_leaving(
     assert group.phase() is ClassicState.UNJOINED
     group.silent.clear()
     for search in group.sends(FindCoordinatorRequest):
-        group._answer_by_itself(search)
+        group._respond_automatically(search)
     group.advance(10.0)
     assert group.count(LeaveGroupRequest) == 0
 
@@ -177,7 +177,7 @@ def _to_await_join(group: ScriptedGroup) -> None:
 
 def _to_await_sync(group: ScriptedGroup) -> None:
     _to_await_join(group)
-    group.answer_join()
+    group.respond_to_join()
 
 
 def _to_stable(group: ScriptedGroup) -> None:
@@ -188,7 +188,7 @@ def _to_stable(group: ScriptedGroup) -> None:
 
 def _to_drain(group: ScriptedGroup) -> None:
     _to_await_sync(group)
-    group.answer_sync()
+    group.respond_to_sync()
 
 
 def _to_leaving(group: ScriptedGroup) -> None:
@@ -217,8 +217,8 @@ def test_closing_takes_no_longer_than_its_timeout_without_responses(
     assert call_id in group.completed
     assert group.core.closed
     assert group.assigned == frozenset()
-    answer = group.completed[waiting]
-    assert isinstance(answer.error, (ConsumerClosedError, PartitionLostError, type(None)))
+    completed = group.completed[waiting]
+    assert isinstance(completed.error, (ConsumerClosedError, PartitionLostError, type(None)))
     sent = len(group.sent)
     group.advance(100.0)
     assert not [
@@ -240,12 +240,12 @@ def test_a_static_member_commits_and_goes_without_leaving(
         eager=eager, commit_mode="ack", commit_interval=60.0, group_instance_id="one"
     )
     group.start()
-    group.answer_join()
-    group.answer_sync(tp(0))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0))
     (record,) = group.receive(0)
     group.complete(record)
     call_id = leave(group)
-    assert group.answer_commit() == {tp(0): 1}
+    assert group.respond_to_commit() == {tp(0): 1}
     assert call_id in group.completed
     assert group.count(LeaveGroupRequest) == 0
     beats = group.count(HeartbeatRequest)
@@ -257,13 +257,13 @@ def test_a_static_member_commits_and_goes_without_leaving(
 def test_a_static_member_leaves_when_closed_with_leave(eager: bool) -> None:
     group = ScriptedGroup(eager=eager, group_instance_id="one")
     group.start()
-    group.answer_join()
-    group.answer_sync(tp(0))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0))
     group.core.leave_at_close(True)
     call_id = group.close()
     request = group.leaving()
     assert (request.member_id, request.group_instance_id) == (MEMBER, "one")
-    group.answer_leave()
+    group.respond_to_leave()
     assert call_id in group.completed
 
 
@@ -272,7 +272,7 @@ def test_a_dynamic_member_closed_without_leaving_commits_and_stops_heartbeats(ea
     group, _ = with_work(eager)
     group.core.leave_at_close(False)
     call_id = group.close()
-    assert group.answer_commit() == {tp(0): 1}
+    assert group.respond_to_commit() == {tp(0): 1}
     assert call_id in group.completed
     assert group.count(LeaveGroupRequest) == 0
 
@@ -285,7 +285,7 @@ def test_after_unsubscribing_a_new_subscription_joins_as_a_new_member(eager: boo
     group = ScriptedGroup(partitions={"orders": 2, "bills": 2}, eager=eager)
     group.become_member(0)
     group.unsubscribe()
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.core.subscription() == frozenset()
     group.advance(10.0)
     assert group.count(JoinGroupRequest) == 2
@@ -295,8 +295,8 @@ def test_after_unsubscribing_a_new_subscription_joins_as_a_new_member(eager: boo
     assert subscription_of(request).topics == ("bills",)
     assert (owned(request), subscription_of(request).generation) == (frozenset(), -1)
     group.give_id()
-    group.answer_join()
-    group.answer_sync(tp(0, "bills"))
+    group.respond_to_join()
+    group.respond_to_sync(tp(0, "bills"))
     assert group.receive(0, topic="bills")
 
 
@@ -331,7 +331,7 @@ def test_a_loop_that_does_not_come_back_hands_everything_over(eager: bool) -> No
 @BOTH
 def test_a_loop_that_polls_again_gets_its_lost_partitions_and_rejoins(eager: bool) -> None:
     group = idle(eager)
-    group.answer_leave()
+    group.respond_to_leave()
     group.advance(100.0)
     assert group.count(JoinGroupRequest) == 2
     result = group.step()
@@ -348,7 +348,7 @@ def test_a_loop_that_comes_back_while_we_leave_joins_after_it(eager: bool) -> No
     group = idle(eager)
     assert group.step().lost == orders(0, 1)
     assert group.count(JoinGroupRequest) == 2
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.joining().member_id == ""
 
 
@@ -366,7 +366,7 @@ def test_an_idle_static_member_only_falls_silent(eager: bool) -> None:
 @BOTH
 def test_an_idle_member_is_not_called_back_by_what_happens_around_it(eager: bool) -> None:
     group = idle(eager, metadata_max_age=5.0)
-    group.answer_leave()
+    group.respond_to_leave()
     group.partitions["orders"] = 8
     group.advance(20.0)
     group.subscribe("orders", "bills")
@@ -375,24 +375,24 @@ def test_an_idle_member_is_not_called_back_by_what_happens_around_it(eager: bool
     assert subscription_of(group.joining()).topics == ("bills", "orders")
 
 
-@pytest.mark.parametrize("answered", [True, False])
-def test_an_idle_member_forgets_the_join_that_it_waits_for(answered: bool) -> None:
+@pytest.mark.parametrize("has_response", [True, False])
+def test_an_idle_member_forgets_the_join_that_it_waits_for(has_response: bool) -> None:
     group = ScriptedGroup(max_poll_interval=30.0)
     group.become_member(0)
     group.step()
     group.rebalance()
     parked, _ = group.only(JoinGroupRequest)
-    if answered:
-        group.answer_join()
+    if has_response:
+        group.respond_to_join()
     group.pulse = ErrorCode.none
     group.advance(31.0)
     assert group.phase() is ClassicState.LEAVING
-    if not answered:
-        answer = JoinGroupResponse(
+    if not has_response:
+        response = JoinGroupResponse(
             error=ErrorCode.none, generation=2, leader="another", member_id=MEMBER
         )
-        group.reply(parked, answer)
-    group.answer_leave()
+        group.reply(parked, response)
+    group.respond_to_leave()
     for join in group.sends(JoinGroupRequest):
         group.reply(join, JoinGroupResponse(error=ErrorCode.unknown_member_id))
     assert group.phase() is ClassicState.UNJOINED

@@ -38,7 +38,7 @@ def test_an_unwritten_member_id_changes_no_other_error(error: ErrorCode) -> None
         assert join_action(error, is_id_unwritten=True) is JOIN_ERRORS[error]
 
 
-def test_every_action_is_the_answer_to_some_error() -> None:
+def test_every_action_is_taken_for_some_error() -> None:
     assert {join_action(code, is_id_unwritten=False) for code in ErrorCode} == set(JoinErrorAction)
     assert {*SYNC_ERRORS.values(), SyncErrorAction.RETRY} == set(SyncErrorAction)
     listed = {*CLASSIC_HEARTBEAT_ERRORS.values(), ClassicHeartbeatAction.IGNORE}

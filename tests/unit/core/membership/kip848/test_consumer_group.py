@@ -42,7 +42,7 @@ def test_every_move_that_a_phase_lacks_is_a_bug() -> None:
 def test_a_member_joins_with_everything_and_then_says_only_what_is_new() -> None:
     group = Group(rebalance_timeout=60.0, client_rack="r", server_assignor="range")
     group.start()
-    joining = group.answer(tp(0), tp(1))
+    joining = group.respond(tp(0), tp(1))
     assert (joining.member_id, joining.member_epoch) == ("client-made", 0)
     assert joining.topics == ("orders",)
     assert (joining.rebalance_timeout, joining.rack, joining.assignor) == (60.0, "r", "range")
@@ -75,7 +75,7 @@ def test_the_session_timeout_in_health_follows_from_the_heartbeat_interval_of_th
     group = Group()
     assert group.core.health(group.now).session_timeout == group.config.session_timeout == 45
     group.start()
-    group.answer(tp(0), interval=1.0)
+    group.respond(tp(0), interval=1.0)
     assert group.core.health(group.now).session_timeout == 9
 
 
@@ -83,7 +83,7 @@ def test_what_drains_is_not_spoken_of_and_acknowledged_at_once() -> None:
     group = Group(commit_mode="ack")
     group.join(0, 1)
     (record,) = group.receive(1)
-    group.answer(tp(0))
+    group.respond(tp(0))
     assert group.step().to_be_revoked == orders(1)
     assert group.state() is MemberState.RECONCILING
     for _ in range(3):
@@ -91,7 +91,7 @@ def test_what_drains_is_not_spoken_of_and_acknowledged_at_once() -> None:
         group.step()
     group.complete(record)
     group.step()
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0)
     # At once, not at the next interval.
     assert len(group.sends(Beat)) == 1
@@ -104,7 +104,7 @@ def test_what_drains_is_not_spoken_of_and_acknowledged_at_once() -> None:
 def test_commits_and_offset_fetches_carry_the_epoch() -> None:
     group = Group(commit_mode="ack", commit_interval=0.1)
     group.start()
-    group.answer(tp(0), epoch=7)
+    group.respond(tp(0), epoch=7)
     fetches = [s.message for s in group.sent if isinstance(s.message, OffsetFetchRequest)]
     assert [(f.member_id, f.member_epoch) for f in fetches] == [("client-made", 7)]
     group.quiet(epoch=7)
@@ -122,11 +122,11 @@ def test_a_stale_epoch_is_asked_for_at_once_and_the_commit_sent_again() -> None:
     group.complete(record)
     group.advance(0.11)
     beats = group.count(Beat)
-    group.answer_commit(ErrorCode.stale_member_epoch)
+    group.respond_to_commit(ErrorCode.stale_member_epoch)
     assert group.count(Beat) == beats + 1
     group.quiet(epoch=3)
     assert group.only(OffsetCommitRequest)[1].generation == 3
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0)
     assert group.step().lost == frozenset()
 
@@ -134,10 +134,10 @@ def test_a_stale_epoch_is_asked_for_at_once_and_the_commit_sent_again() -> None:
 def test_a_fenced_member_loses_everything_and_joins_again_with_its_id() -> None:
     group = Group()
     group.join(0, 1)
-    group.answer(error=ErrorCode.unknown_member_id)
+    group.respond(error=ErrorCode.unknown_member_id)
     assert group.step().lost == orders(0, 1)
     assert group.heard(NotifyKind.LOST) == [orders(0, 1)]
-    joining = group.answer(tp(0), epoch=4)
+    joining = group.respond(tp(0), epoch=4)
     assert (joining.member_id, joining.member_epoch, joining.owned) == ("client-made", 0, ())
     assert group.assigned == orders(0)
 
@@ -145,8 +145,8 @@ def test_a_fenced_member_loses_everything_and_joins_again_with_its_id() -> None:
 def test_a_member_that_is_fenced_again_at_once_takes_a_breath() -> None:
     group = Group()
     group.join(0)
-    group.answer(error=ErrorCode.unknown_member_id)
-    group.answer(error=ErrorCode.unknown_member_id)
+    group.respond(error=ErrorCode.unknown_member_id)
+    group.respond(error=ErrorCode.unknown_member_id)
     begun = group.now
     group.next_beat()
     assert group.now - begun == pytest.approx(1.0)
@@ -155,29 +155,29 @@ def test_a_member_that_is_fenced_again_at_once_takes_a_breath() -> None:
 def test_a_fenced_epoch_ends_the_membership_only_after_a_full_heartbeat() -> None:
     group = Group()
     group.join(0)
-    group.answer(error=ErrorCode.fenced_member_epoch)
+    group.respond(error=ErrorCode.fenced_member_epoch)
     assert group.assigned == orders(0)
-    again = group.answer(tp(0), tp(1), epoch=5)
+    again = group.respond(tp(0), tp(1), epoch=5)
     assert again.owned == group.ids(tp(0))
     assert again.topics == ("orders",)
     assert group.assigned == orders(0, 1)
-    group.answer(error=ErrorCode.fenced_member_epoch)  # an acknowledgement says what we own
+    group.respond(error=ErrorCode.fenced_member_epoch)  # an acknowledgement says what we own
     assert group.assigned == frozenset()
 
 
-def test_after_a_lost_answer_heartbeats_say_everything_for_a_while() -> None:
+def test_after_a_lost_response_heartbeats_say_everything_for_a_while() -> None:
     group = Group(commit_mode="ack")
     group.join(0, 1)
     group.receive(1)
-    group.answer(tp(0))
+    group.respond(tp(0))
     group.fail(group.next_beat())
-    full = group.answer(tp(0))
+    full = group.respond(tp(0))
     assert full.owned == group.ids(tp(0), tp(1))  # what drains is still ours
     assert full.topics == ("orders",)
     assert group.state() is MemberState.RECONCILING
-    assert group.answer(tp(0)).owned == group.ids(tp(0), tp(1))
+    assert group.respond(tp(0)).owned == group.ids(tp(0), tp(1))
     group.advance(6)
-    group.answer(tp(0))
+    group.respond(tp(0))
     assert group.quiet().owned is None
 
 
@@ -185,20 +185,20 @@ def test_what_was_on_its_way_at_the_release_is_no_acknowledgement_of_it() -> Non
     group = Group(commit_mode="ack")
     group.join(0, 1)
     (record,) = group.receive(1)
-    group.answer(tp(0))
+    group.respond(tp(0))
     group.step()
     group.fail(group.next_beat())
-    assert group.beating().owned == group.ids(tp(0), tp(1))  # sent, and not answered yet
+    assert group.beating().owned == group.ids(tp(0), tp(1))  # sent, and without a response yet
     group.complete(record)
     group.step()
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0)
-    group.answer(tp(0))
+    group.respond(tp(0))
     # Else nobody would have the partition until the group's patience ends.
     assert group.state() is MemberState.ACKNOWLEDGING
     assert group.timers["heartbeat"] == group.now
     assert group.beating().owned == group.ids(tp(0))
-    group.answer(tp(0), epoch=2)
+    group.respond(tp(0), epoch=2)
     assert group.state() is MemberState.STABLE
 
 
@@ -209,10 +209,10 @@ def test_one_heartbeat_is_in_flight_also_when_a_commit_reports_that_we_are_out()
     beat = group.next_beat()
     group.complete(record)
     group.advance(0.11)
-    group.answer_commit(ErrorCode.unknown_member_id)
+    group.respond_to_commit(ErrorCode.unknown_member_id)
     assert group.step().lost == orders(0)
     assert group.sends(Beat) == [beat]
-    group.answer(error=ErrorCode.unknown_member_id)
+    group.respond(error=ErrorCode.unknown_member_id)
     assert group.beating().member_epoch == 0
     assert len(group.sends(Beat)) == 1
 
@@ -221,7 +221,7 @@ def test_a_topic_that_the_metadata_lacks_is_begun_as_soon_as_it_is_known() -> No
     group = Group("orders", "new", partitions={"orders": 4})
     group.topic_ids["new"] = b"new".ljust(16, b"!")
     group.start()
-    group.answer(tp(0), tp(0, "new"))
+    group.respond(tp(0), tp(0, "new"))
     assert group.assigned == orders(0)
     # It is ours: the coordinator must not give it to somebody else while we learn its name.
     assert group.quiet().owned == group.ids(tp(0), tp(0, "new"))
@@ -235,10 +235,10 @@ def test_at_the_deadline_the_overdue_partition_is_lost_alone() -> None:
     group.join(0, 1)
     group.receive(1)
     begun = group.now
-    group.answer(tp(0))
+    group.respond(tp(0))
     while not group.step().lost:
         for send in group.sends(OffsetCommitRequest):
-            group.answer_commit(send=send)
+            group.respond_to_commit(send=send)
         for _ in group.sends(Beat):
             assert group.quiet().owned is None
         group.advance(0.1)
@@ -253,12 +253,12 @@ def test_a_partition_that_comes_back_is_a_new_assignment() -> None:
     group.join(0, 1)
     (record,) = group.receive(1)
     before = group.instance(1)
-    group.answer(tp(0))
+    group.respond(tp(0))
     group.step()
-    group.answer(tp(0), tp(1))
+    group.respond(tp(0), tp(1))
     group.complete(record)
     group.step()
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.assigned == orders(0, 1)
     assert group.instance(1) != before
 
@@ -266,7 +266,7 @@ def test_a_partition_that_comes_back_is_a_new_assignment() -> None:
 def test_a_subscription_by_the_broker_is_changed_and_ended() -> None:
     group = Group(pattern=BrokerPattern("ord.*"), partitions={"orders": 4, "clicks": 1})
     group.start()
-    joining = group.answer(tp(0))
+    joining = group.respond(tp(0))
     assert (joining.topics, joining.regex) == ((), "ord.*")
     group.quiet()
     assert group.core.subscription() == {"orders"}
@@ -283,7 +283,7 @@ def test_unsubscribing_drains_commits_and_leaves() -> None:
     group.complete(record)
     call_id = group.unsubscribe()
     assert not group.sends(Beat)
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.beating().member_epoch == -1
     assert call_id not in group.completed
     group.quiet(epoch=-1)
@@ -293,8 +293,8 @@ def test_unsubscribing_drains_commits_and_leaves() -> None:
     assert group.beating().member_epoch == 0
 
 
-@pytest.mark.parametrize("answers", [True, False])
-def test_unsubscribing_ends_within_close_timeout_while_commits_fail(answers: bool) -> None:
+@pytest.mark.parametrize("responds", [True, False])
+def test_unsubscribing_ends_within_close_timeout_while_commits_fail(responds: bool) -> None:
     group = Group(commit_mode="ack", commit_interval=60.0, close_timeout=8.0)
     group.join(0)
     (record,) = group.receive(0)
@@ -304,19 +304,19 @@ def test_unsubscribing_ends_within_close_timeout_while_commits_fail(answers: boo
     while call_id not in group.completed:
         assert group.now < begun + 30.0
         for send in group.sends(OffsetCommitRequest):
-            group.answer_commit(ErrorCode.coordinator_load_in_progress, send=send)
+            group.respond_to_commit(ErrorCode.coordinator_load_in_progress, send=send)
         if group.heard(NotifyKind.LOST) and lost_after is None:
             lost_after = group.now - begun
         if group.sends(Beat):
             leaving = group.beating().member_epoch == -1
-            if not leaving or answers:
+            if not leaving or responds:
                 group.quiet(epoch=-1 if leaving else 1)
         group.advance(0.05)
     assert lost_after == pytest.approx(6.0, abs=0.2)
-    assert group.now - begun == pytest.approx(6.0 if answers else 8.0, abs=0.2)
+    assert group.now - begun == pytest.approx(6.0 if responds else 8.0, abs=0.2)
     assert group.assigned == frozenset()
     group.subscribe("orders")
-    if not answers:  # only then another heartbeat may be sent
+    if not responds:  # only then another heartbeat may be sent
         group.fail(group.next_beat(), FailureKind.TIMEOUT)
     assert group.beating().member_epoch == 0
 
@@ -342,7 +342,7 @@ def test_a_static_member_says_that_it_will_be_back() -> None:
     group = Group(group_instance_id="one")
     group.join(0)
     group.close()
-    leaving = group.answer(epoch=-2, assigns=False)
+    leaving = group.respond(epoch=-2, assigns=False)
     assert (leaving.member_epoch, leaving.group_instance_id) == (-2, "one")
     assert group.core.closed
 
@@ -352,7 +352,7 @@ def test_a_static_member_closed_with_leave_leaves_the_group() -> None:
     group.join(0)
     group.core.leave_at_close(True)
     group.close()
-    assert group.answer(epoch=-1, assigns=False).member_epoch == -1
+    assert group.respond(epoch=-1, assigns=False).member_epoch == -1
     assert group.core.closed
 
 
@@ -370,13 +370,13 @@ def test_a_dynamic_member_closed_without_leaving_stops_heartbeats() -> None:
 def test_an_instance_id_that_an_earlier_self_holds_is_released() -> None:
     group = Group(group_instance_id="one")
     group.start()
-    group.answer(error=ErrorCode.unreleased_instance_id)
-    assert group.answer(error=ErrorCode.fenced_instance_id).member_epoch == -2
-    assert group.answer(tp(0)).member_epoch == 0
+    group.respond(error=ErrorCode.unreleased_instance_id)
+    assert group.respond(error=ErrorCode.fenced_instance_id).member_epoch == -2
+    assert group.respond(tp(0)).member_epoch == 0
     assert group.assigned == orders(0)
 
 
-def test_leaving_waits_for_no_answer_for_ever() -> None:
+def test_leaving_waits_for_no_response_for_ever() -> None:
     group = Group()
     group.join(0)
     call_id = group.close()
@@ -415,7 +415,7 @@ def test_what_a_group_rejects_for_good_is_explained(
 ) -> None:
     group = Group(group_instance_id="one")
     group.start()
-    group.answer(error=error, detail="the broker's words")
+    group.respond(error=error, detail="the broker's words")
     with pytest.raises(kind, match=sentence):
         group.step()
     assert group.state() is MemberState.FATAL
@@ -433,9 +433,9 @@ def test_what_a_group_rejects_for_good_is_explained(
 def test_what_passes_is_asked_again(error: ErrorCode) -> None:
     group = Group()
     group.join(0)
-    group.answer(error=error)
+    group.respond(error=error)
     group.advance(1.0)
-    again = group.answer(tp(0))
+    again = group.respond(tp(0))
     assert again.owned == group.ids(tp(0))
     assert group.assigned == orders(0)
 
@@ -455,7 +455,7 @@ def test_auto_falls_back_on_the_classic_protocol() -> None:
 def test_auto_leaves_a_classic_group_as_it_is_if_the_broker_does_not_convert_it() -> None:
     group = Group(group_protocol="auto")
     group.start()
-    group.answer(error=ErrorCode.group_id_not_found)
+    group.respond(error=ErrorCode.group_id_not_found)
     assert group.count(JoinGroupRequest) == 1
 
 
@@ -468,7 +468,7 @@ def test_a_session_timeout_without_a_response_does_not_end_the_membership() -> N
     assert group.named("membership unconfirmed: no heartbeat confirmed within the session timeout")
     assert group.assigned == orders(0)
     assert group.receive(0), "what is delivered goes on"
-    group.answer(tp(0))
+    group.respond(tp(0))
     assert group.named("membership is confirmed again")
     assert group.step().lost == frozenset()
 

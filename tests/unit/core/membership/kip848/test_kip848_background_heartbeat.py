@@ -1,5 +1,5 @@
 """What may be sent for a member of a consumer group (KIP-848) while its event loop is blocked, and
-what the answers mean."""
+what the responses mean."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def said_by(group: ScriptedConsumerGroup) -> Beat:
     return message
 
 
-def answer(
+def response(
     group: ScriptedConsumerGroup,
     *given: TopicPartition,
     epoch: int = 1,
@@ -74,7 +74,7 @@ def thread_received(
     heartbeat: BackgroundHeartbeat | None = None,
     ago: float = 0.0,
 ) -> None:
-    """The loop runs again, and hears what was answered."""
+    """The loop runs again, and receives this response."""
     heartbeat = heartbeat or background_heartbeat_of(group)
     group.hear(BackgroundHeartbeatReply(heartbeat.heartbeat_id, group.now - ago, reply))
 
@@ -107,13 +107,13 @@ def test_before_the_group_has_accepted_us_nothing_may_be_sent() -> None:
 
 def test_what_drains_is_not_acknowledged_by_it() -> None:
     group = member()
-    group.answer(tp(0))
+    group.respond(tp(0))
     assert group.state() is MemberState.RECONCILING
     assert said_by(group).owned is None
 
 
-def test_it_may_be_sent_while_one_of_ours_is_unanswered() -> None:
-    # A loop that is blocked does not know whether it was answered, or even sent.
+def test_it_may_be_sent_while_one_of_ours_has_no_response() -> None:
+    # A loop that is blocked does not know whether it got a response, or was even sent.
     group = member()
     group.next_beat()
     assert said_by(group).member_epoch == 1
@@ -121,14 +121,14 @@ def test_it_may_be_sent_while_one_of_ours_is_unanswered() -> None:
 
 def test_each_epoch_replaces_it() -> None:
     group = member()
-    group.answer(tp(0), tp(1), tp(2), epoch=2)
+    group.respond(tp(0), tp(1), tp(2), epoch=2)
     assert said_by(group).member_epoch == 2
 
 
 def test_a_coordinator_that_has_moved_replaces_it() -> None:
     group = member()
     group.coordinator = 2
-    group.answer(error=ErrorCode.not_coordinator)
+    group.respond(error=ErrorCode.not_coordinator)
     node = background_heartbeat_of(group).node
     assert node is not None
     assert node.node_id == 2
@@ -145,21 +145,21 @@ def test_it_is_not_published_again_by_each_heartbeat() -> None:
 def test_background_heartbeats_use_the_returned_epoch_and_end_after_an_error() -> None:
     group = member()
     after = background_heartbeat_of(group).next_message
-    next_message = after(answer(group, tp(0), epoch=3, assigns=True))
+    next_message = after(response(group, tp(0), epoch=3, assigns=True))
     assert next_message == Beat(
         group_id="billing", member_id="client-made", member_epoch=3, group_instance_id=None
     )
     assert after(HeartbeatResponse(error=ErrorCode.none)) is None
     rejections = [error for error in ErrorCode if error is not ErrorCode.none]
-    assert not any(after(answer(group, error=error)) for error in rejections)
+    assert not any(after(response(group, error=error)) for error in rejections)
 
 
 ENDS: dict[str, Callable[[ScriptedConsumerGroup], object]] = {
     "closed": ScriptedConsumerGroup.close,
     "closed with a heartbeat open": lambda group: (group.next_beat(), group.close()),
     "unsubscribed": ScriptedConsumerGroup.unsubscribe,
-    "put out": lambda group: group.answer(error=ErrorCode.unknown_member_id),
-    "rejected": lambda group: group.answer(error=ErrorCode.group_authorization_failed),
+    "put out": lambda group: group.respond(error=ErrorCode.unknown_member_id),
+    "rejected": lambda group: group.respond(error=ErrorCode.group_authorization_failed),
 }
 
 
@@ -170,13 +170,13 @@ def test_after_the_membership_nothing_may_be_sent(end: str) -> None:
     assert group.background_heartbeat is None
 
 
-# -- what the answers mean
+# -- what the responses mean
 
 
 def test_a_confirmation_counts_from_when_it_was_asked_for_and_changes_nothing() -> None:
     group = member()
     group.now += 40.0
-    thread_received(group, answer(group), ago=0.5)
+    thread_received(group, response(group), ago=0.5)
     assert group.core.health(group.now).heartbeat_age == pytest.approx(0.5)
     assert not is_full(group.quiet())
     assert group.assigned == orders(0, 1)
@@ -184,9 +184,9 @@ def test_a_confirmation_counts_from_when_it_was_asked_for_and_changes_nothing() 
 
 def test_an_assignment_received_in_the_background_is_requested_again_at_once() -> None:
     group = member()
-    thread_received(group, answer(group, tp(0), tp(1), tp(2), epoch=2, assigns=True))
+    thread_received(group, response(group, tp(0), tp(1), tp(2), epoch=2, assigns=True))
     assert group.assigned == orders(0, 1)
-    full = group.answer(tp(0), tp(1), tp(2), epoch=2)
+    full = group.respond(tp(0), tp(1), tp(2), epoch=2)
     assert is_full(full)
     assert full.member_epoch == 2
     assert full.owned == group.ids(tp(0), tp(1))
@@ -196,9 +196,9 @@ def test_an_assignment_received_in_the_background_is_requested_again_at_once() -
 def test_several_epochs_may_be_received_in_the_background() -> None:
     group = member()
     for epoch in (2, 3, 4):
-        thread_received(group, answer(group, tp(0), tp(1), epoch=epoch, assigns=True))
+        thread_received(group, response(group, tp(0), tp(1), epoch=epoch, assigns=True))
     assert said_by(group).member_epoch == 4
-    beats = [group.answer(tp(0), tp(1), epoch=4) for _ in range(2)]
+    beats = [group.respond(tp(0), tp(1), epoch=4) for _ in range(2)]
     assert all(is_full(beat) for beat in beats)
     assert beats[-1].member_epoch == 4
     assert group.assigned == orders(0, 1)
@@ -206,7 +206,7 @@ def test_several_epochs_may_be_received_in_the_background() -> None:
 
 def test_its_epoch_is_ours() -> None:
     group = member()
-    thread_received(group, answer(group, epoch=3))
+    thread_received(group, response(group, epoch=3))
     assert group.core.group_metadata().generation == 3
     assert group.quiet(epoch=3).member_epoch == 3
 
@@ -216,9 +216,9 @@ def lost_after(group: ScriptedConsumerGroup) -> float:
     begun = group.now
     while not group.step().lost:
         for send in group.sends(OffsetCommitRequest):
-            group.answer_commit(send=send)
+            group.respond_to_commit(send=send)
         for _ in group.sends(Beat):
-            group.answer(tp(0))
+            group.respond(tp(0))
         group.advance(0.1)
         assert group.now < begun + 60
     assert group.assigned == orders(0)
@@ -231,9 +231,9 @@ def test_a_revocation_received_in_the_background_is_due_from_then_on() -> None:
     group.quiet()
     group.now += 20.0
     # The coordinator wanted it back while we were blocked, and would put us out 30 s later.
-    thread_received(group, answer(group), ago=15.0)
-    thread_received(group, answer(group, tp(0), assigns=True), ago=12.0)
-    thread_received(group, answer(group), ago=5.0)
+    thread_received(group, response(group), ago=15.0)
+    thread_received(group, response(group, tp(0), assigns=True), ago=12.0)
+    thread_received(group, response(group), ago=5.0)
     assert 16.0 < lost_after(group) < 18.0
 
 
@@ -242,19 +242,19 @@ def test_a_heartbeat_of_ours_that_was_open_does_not_make_it_later() -> None:
     group.receive(1)
     group.next_beat()
     group.now += 20.0
-    thread_received(group, answer(group, tp(0), assigns=True), ago=12.0)
+    thread_received(group, response(group, tp(0), assigns=True), ago=12.0)
     group.quiet()
     # Ours was sent before, and may have been what the coordinator decided upon.
     assert 8.0 < lost_after(group) < 10.0
 
 
-def test_an_older_answer_to_a_heartbeat_of_ours_does_not_take_us_back() -> None:
+def test_an_older_response_to_a_heartbeat_of_ours_does_not_take_us_back() -> None:
     group = member()
     open_one = group.next_beat()
-    thread_received(group, answer(group, tp(0), tp(1), tp(2), epoch=3, assigns=True))
-    group.reply(open_one, answer(group, tp(0), epoch=2, assigns=True))
+    thread_received(group, response(group, tp(0), tp(1), tp(2), epoch=3, assigns=True))
+    group.reply(open_one, response(group, tp(0), epoch=2, assigns=True))
     assert group.assigned == orders(0, 1)
-    full = group.answer(tp(0), tp(1), tp(2), epoch=3)
+    full = group.respond(tp(0), tp(1), tp(2), epoch=3)
     assert is_full(full)
     assert full.member_epoch == 3
     assert group.assigned == orders(0, 1, 2)
@@ -262,13 +262,13 @@ def test_an_older_answer_to_a_heartbeat_of_ours_does_not_take_us_back() -> None:
 
 def test_a_late_response_to_our_acknowledgement_does_not_end_the_membership() -> None:
     group = member()
-    group.answer(tp(0), tp(1), tp(2), epoch=2)
+    group.respond(tp(0), tp(1), tp(2), epoch=2)
     late = group.next_beat()
     assert isinstance(late.message, Beat)
     assert late.message.owned is not None
-    thread_received(group, answer(group, epoch=4))
-    group.reply(late, answer(group, error=ErrorCode.fenced_member_epoch))
-    full = group.answer(tp(0), tp(1), tp(2), epoch=4)
+    thread_received(group, response(group, epoch=4))
+    group.reply(late, response(group, error=ErrorCode.fenced_member_epoch))
+    full = group.respond(tp(0), tp(1), tp(2), epoch=4)
     assert is_full(full)
     assert full.member_epoch == 4
     assert not group.heard(NotifyKind.LOST)
@@ -281,13 +281,13 @@ def test_errors_of_background_heartbeats_are_repeated_by_the_loops_heartbeat(
     error: ErrorCode,
 ) -> None:
     group = member()
-    thread_received(group, answer(group, error=error))
+    thread_received(group, response(group, error=error))
     assert not group.heard(NotifyKind.LOST)
     assert is_full(group.quiet())
     assert group.state() is MemberState.STABLE
 
 
-def test_what_was_not_answered_may_have_been_processed() -> None:
+def test_what_has_no_response_may_have_been_processed() -> None:
     group = member()
     thread_received(group, Failed(0, FailureKind.DISCONNECTED, "gone"))
     assert is_full(group.quiet())
@@ -297,9 +297,9 @@ def test_what_was_not_answered_may_have_been_processed() -> None:
 def test_a_response_for_a_membership_that_is_over_is_dropped() -> None:
     group = member()
     old = background_heartbeat_of(group)
-    group.answer(error=ErrorCode.unknown_member_id)
-    group.answer(tp(0), epoch=5)
-    thread_received(group, answer(group, epoch=9), heartbeat=old)
+    group.respond(error=ErrorCode.unknown_member_id)
+    group.respond(tp(0), epoch=5)
+    thread_received(group, response(group, epoch=9), heartbeat=old)
     group.quiet(epoch=5)
     assert said_by(group).member_epoch == 5
 
@@ -307,7 +307,7 @@ def test_a_response_for_a_membership_that_is_over_is_dropped() -> None:
 def test_a_response_to_one_that_was_replaced_counts() -> None:
     group = member()
     old = background_heartbeat_of(group)
-    group.answer(tp(0), tp(1), tp(2), epoch=2)
+    group.respond(tp(0), tp(1), tp(2), epoch=2)
     group.quiet(epoch=2)
-    thread_received(group, answer(group, epoch=3), heartbeat=old)
+    thread_received(group, response(group, epoch=3), heartbeat=old)
     assert said_by(group).member_epoch == 3

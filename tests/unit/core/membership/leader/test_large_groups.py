@@ -22,10 +22,10 @@ def leading(**options: int) -> ScriptedGroup:
     """A member that has just been made the leader of two."""
     group = ScriptedGroup(large_from=options.get("large_from", 0))
     group.start()
-    while group.computations:  # the topics of the answers for metadata
+    while group.computations:  # the topics of the responses with metadata
         compute(group)
     group.give_id()
-    group.answer_join(leads=True, others=(foreign("m-2"),))
+    group.respond_to_join(leads=True, others=(foreign("m-2"),))
     return group
 
 
@@ -54,7 +54,7 @@ def test_a_large_group_is_one_with_many_partitions() -> None:
     group = ScriptedGroup(partitions={"orders": LARGE_FROM})
     group.start()
     group.give_id()
-    group.answer_join(leads=True)
+    group.respond_to_join(leads=True)
     assert len(group.computations) == 1
     compute(group)
     assert len(group.planned()[MEMBER]) == LARGE_FROM
@@ -64,12 +64,12 @@ def test_heartbeats_continue_while_the_assignment_is_computed() -> None:
     group = leading()
     for _ in range(3):
         before = group.count(HeartbeatRequest)
-        group.answer_beat()
+        group.respond_to_beat()
         assert group.count(HeartbeatRequest) == before + 1
     assert group.phase() is ClassicState.AWAIT_SYNC
     compute(group)
     compute(group)
-    group.answer_sync(tp(0), tp(1))
+    group.respond_to_sync(tp(0), tp(1))
     assert group.assigned == orders(0, 1)
 
 
@@ -84,7 +84,7 @@ def test_a_rebalance_drops_what_is_being_computed_and_joins_at_once(computed: in
     group.hear(stale.run())  # for a generation that is over
     assert group.sends(SyncGroupRequest) == []
     group.computations.clear()
-    group.answer_join(leads=True)
+    group.respond_to_join(leads=True)
     compute(group)
     compute(group)
     assert group.planned() == {MEMBER: orders(0, 1, 2, 3)}
@@ -117,7 +117,7 @@ def test_a_rejected_sync_of_what_was_computed_joins_again() -> None:
     group = leading()
     compute(group)
     compute(group)
-    group.answer_sync(error=ErrorCode.rebalance_in_progress)
+    group.respond_to_sync(error=ErrorCode.rebalance_in_progress)
     assert group.joining().member_id == MEMBER
 
 
@@ -171,7 +171,7 @@ def test_a_coordinator_that_does_not_know_what_is_wrong_is_asked_again() -> None
     group = ScriptedGroup()
     group.become_member(0, 1)
     group.rebalance()
-    group.answer_join(ErrorCode.unknown_server_error)
+    group.respond_to_join(ErrorCode.unknown_server_error)
     group.advance(1.0)
     group.rejoin(0, 1)
     assert group.phase() is ClassicState.STABLE  # raised FatalError

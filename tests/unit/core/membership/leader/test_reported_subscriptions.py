@@ -124,18 +124,18 @@ def test_an_unauthorized_topic_of_another_member_ends_no_membership(
     group.start()
     group.give_id()
     group.silent.add(MetadataRequest)
-    group.answer_join(leads=True, others=(another(Subscription(topics=("orders", "secret"))),))
+    group.respond_to_join(leads=True, others=(another(Subscription(topics=("orders", "secret"))),))
     send, request = group.only(MetadataRequest)
     assert request.topics == ("orders", "secret")
-    answer = group._metadata(request.topics)
+    response = group._metadata(request.topics)
     rejected = [
         structs.replace(topic, error=error) if topic.name == "secret" else topic
-        for topic in answer.topics
+        for topic in response.topics
     ]
-    group.reply(send, MetadataResponse(brokers=answer.brokers, topics=tuple(rejected)))
+    group.reply(send, MetadataResponse(brokers=response.brokers, topics=tuple(rejected)))
     plan = group.planned()
     assert plan[MEMBER] | plan["m-2"] == orders(0, 1, 2, 3)
-    group.answer_sync(tp(0))
+    group.respond_to_sync(tp(0))
     assert group.poll() is None  # raised BrokerError or TopicAuthorizationError
     assert group.phase() is ClassicState.STABLE
 
@@ -145,7 +145,7 @@ def test_topics_of_others_that_do_not_exist_have_one_line_together() -> None:
     group.start()
     group.give_id()
     many = tuple(f"missing-{number}" for number in range(50))
-    group.answer_join(leads=True, others=(another(Subscription(topics=("orders", *many))),))
+    group.respond_to_join(leads=True, others=(another(Subscription(topics=("orders", *many))),))
     warned = [event for event in group.events if event.level == "warning"]
     (line,) = warned
     assert line.fields["count"] == 50
@@ -156,7 +156,7 @@ def test_an_impossible_name_of_one_member_costs_the_others_nothing() -> None:
     group = ScriptedGroup()
     group.start()
     group.give_id()
-    group.answer_join(leads=True, others=(another(Subscription(topics=("", "orders"))),))
+    group.respond_to_join(leads=True, others=(another(Subscription(topics=("", "orders"))),))
     assert len(group.planned()[MEMBER]) == 2
     (line,) = group.named("part of a member's subscription is not valid and was ignored")
     assert line.fields["member"] == "m-2"
@@ -171,13 +171,13 @@ def test_who_claims_what_the_leader_has_assigned_to_others_costs_them_nothing() 
     group = ScriptedGroup()
     group.start()
     group.give_id()
-    group.answer_join(leads=True, others=(another(Subscription(topics=("orders",))),))
+    group.respond_to_join(leads=True, others=(another(Subscription(topics=("orders",))),))
     first = group.planned()
-    group.answer_sync(*first[MEMBER])
+    group.respond_to_sync(*first[MEMBER])
     group.rebalance()
     everything = tuple(sorted(orders(0, 1, 2, 3)))
     hostile = Subscription(topics=("orders",), owned=everything, generation=2**31 - 1)
-    group.answer_join(leads=True, others=(another(hostile),))
+    group.respond_to_join(leads=True, others=(another(hostile),))
     assert group.planned() == first  # was nothing for anybody
     (line,) = group.named("part of a member's subscription is not valid and was ignored")
     assert "2 owned partitions that were assigned to others" in str(line.fields["problems"])
@@ -187,16 +187,16 @@ def test_what_another_leader_has_assigned_in_between_is_not_held_against_anybody
     group = ScriptedGroup()
     group.start()
     group.give_id()
-    group.answer_join(leads=True)
-    group.answer_sync(*orders(0, 1, 2, 3))
+    group.respond_to_join(leads=True)
+    group.respond_to_sync(*orders(0, 1, 2, 3))
     group.rebalance()
-    group.answer_join()  # another leads
-    group.answer_sync(tp(0))
+    group.respond_to_join()  # another leads
+    group.respond_to_sync(tp(0))
     assert group.assigned == orders(0, 1, 2, 3)  # 1 to 3 are on their way out
     taken = Subscription(topics=("orders",), owned=(tp(1), tp(2), tp(3)), generation=2)
     group.step()
     group.step()
-    group.answer_join(leads=True, others=(another(taken),))
+    group.respond_to_join(leads=True, others=(another(taken),))
     assert group.planned()["m-2"] <= orders(1, 2, 3)
     assert not group.named("part of a member's subscription is not valid and was ignored")
 

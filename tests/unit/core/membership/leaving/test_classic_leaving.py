@@ -42,7 +42,7 @@ def test_who_owes_nothing_leaves_at_once(eager: bool, leave: Callable[..., int])
     assert group.leaving().member_id == MEMBER
     assert group.assigned == frozenset()
     assert call_id not in group.completed
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.completed[call_id].error is None
     assert group.phase() is ClassicState.UNJOINED
     assert group.heard(NotifyKind.REVOKED) == [orders(0, 1)]
@@ -50,19 +50,19 @@ def test_who_owes_nothing_leaves_at_once(eager: bool, leave: Callable[..., int])
 
 
 @pytest.mark.parametrize(
-    ("answer", "fields"),
+    ("response", "fields"),
     [
         (ErrorCode.none, {}),
         (ErrorCode.unknown_member_id, {"error": "unknown_member_id"}),
     ],
 )
 def test_the_log_line_of_leaving_has_an_error_only_if_there_is_one(
-    answer: ErrorCode, fields: dict[str, str]
+    response: ErrorCode, fields: dict[str, str]
 ) -> None:
     group = ScriptedGroup()
     group.become_member(0, 1)
     group.close()
-    group.answer_leave(answer)
+    group.respond_to_leave(response)
     (line,) = group.named("left the group")
     assert dict(line.fields) == {"group": "billing", **fields}
 
@@ -76,8 +76,8 @@ def test_what_was_done_is_committed_before_leaving(eager: bool, leave: Callable[
     _, request = group.only(OffsetCommitRequest)
     assert (request.generation, request.member_id) == (1, MEMBER)
     assert not group.sends(LeaveGroupRequest)
-    assert group.answer_commit() == {tp(0): 1}
-    group.answer_leave()
+    assert group.respond_to_commit() == {tp(0): 1}
+    group.respond_to_leave()
     assert call_id in group.completed
 
 
@@ -90,7 +90,7 @@ def test_a_task_is_waited_for_and_its_record_counts(eager: bool, leave: Callable
     group.advance(10.0)
     assert group.phase() is ClassicState.REVOKING
     assert group.complete(record)
-    assert group.answer_commit() == {tp(0): 1}
+    assert group.respond_to_commit() == {tp(0): 1}
     assert group.phase() is ClassicState.LEAVING
 
 
@@ -110,13 +110,13 @@ def test_a_task_that_does_not_exit_is_abandoned_in_time_for_the_final_commit_and
 
 
 def reject_commits_until(group: ScriptedGroup, done: Callable[[], object], within: float) -> float:
-    """The coordinator answers each OffsetCommit with a retriable error, and heartbeats well."""
+    """The coordinator rejects each OffsetCommit with a retriable error, and confirms heartbeats."""
     group.pulse = ErrorCode.none
     begun = group.now
     while not done():
         assert group.now < begun + within, f"not within {within} s"
         for send in group.sends(OffsetCommitRequest):
-            group.answer_commit(ErrorCode.coordinator_load_in_progress, send=send)
+            group.respond_to_commit(ErrorCode.coordinator_load_in_progress, send=send)
         group.advance(0.05)
     return group.now - begun
 
@@ -131,14 +131,14 @@ def test_partitions_whose_commits_fail_are_lost_before_close_timeout_and_the_gro
     took = reject_commits_until(group, lambda: group.sends(LeaveGroupRequest), 30.0)
     assert took == pytest.approx(6.0, abs=0.2)
     assert group.heard(NotifyKind.LOST) == [orders(0)]
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.completed[call_id].error is None
     assert group.phase() is ClassicState.UNJOINED
 
 
 @BOTH
 @EITHER_WAY
-def test_leaving_ends_at_close_timeout_when_no_broker_answers(
+def test_leaving_ends_at_close_timeout_when_no_broker_responds(
     eager: bool, leave: Callable[..., int]
 ) -> None:
     group, _ = with_work(eager, close_timeout=8.0)
@@ -190,17 +190,17 @@ def test_closing_again_may_stop_the_waiting(eager: bool) -> None:
     first = group.close()
     assert group.phase() is ClassicState.REVOKING
     second = group.close(graceful=False)
-    group.answer_leave()
+    group.respond_to_leave()
     assert first in group.completed
     assert second in group.completed
 
 
 @BOTH
-def test_closing_a_second_time_is_answered_at_once(eager: bool) -> None:
+def test_closing_a_second_time_is_completed_at_once(eager: bool) -> None:
     group = ScriptedGroup(eager=eager)
     group.become_member(0)
     group.close()
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.close() in group.completed
     assert group.count(LeaveGroupRequest) == 1
 
@@ -214,7 +214,7 @@ def test_a_rebalance_meanwhile_is_not_joined(eager: bool, leave: Callable[..., i
     group.rebalance()
     group.rebalance()
     assert group.phase() is ClassicState.REVOKING
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.phase() is ClassicState.LEAVING
     assert group.count(JoinGroupRequest) == joins
 
@@ -223,7 +223,7 @@ def test_a_rebalance_meanwhile_is_not_joined(eager: bool, leave: Callable[..., i
 def test_tasks_are_waited_for_no_longer_than_a_rebalance_waits_for_us(eager: bool) -> None:
     group, record = with_a_task(eager, rebalance_timeout=10.0)
     group.close()
-    group.answer_beat()
+    group.respond_to_beat()
     confirmed = group.sent_at(HeartbeatRequest)
     group.rebalance()
     group.pulse = ErrorCode.rebalance_in_progress
@@ -243,12 +243,12 @@ def test_who_is_evicted_while_leaving_has_left(
 ) -> None:
     group, _ = with_work(eager)
     call_id = leave(group)
-    group.answer_beat(error)
+    group.respond_to_beat(error)
     assert group.heard(NotifyKind.LOST) == [orders(0)]  # 1 was released
     # Who has an id still waits at the coordinator as a member that would hold up others.
     assert bool(group.sends(LeaveGroupRequest)) == leaves
     if leaves:
-        group.answer_leave()
+        group.respond_to_leave()
     assert call_id in group.completed
     assert group.count(JoinGroupRequest) == 2
 
@@ -270,6 +270,6 @@ def test_a_drain_under_way_ends_with_leaving_instead_of_joining(
     joins = group.count(JoinGroupRequest)
     leave(group)
     group.complete(record)
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.phase() is ClassicState.LEAVING
     assert group.count(JoinGroupRequest) == joins

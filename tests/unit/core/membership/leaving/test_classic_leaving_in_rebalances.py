@@ -43,14 +43,14 @@ def test_with_a_pending_join_we_commit_with_the_old_generation_and_leave(
     parked, _ = group.only(JoinGroupRequest)
     call_id = leave(group)
     assert group.only(OffsetCommitRequest)[1].generation == 1
-    group.answer_commit()
+    group.respond_to_commit()
     assert group.leaving().member_id == MEMBER
-    answer = JoinGroupResponse(
+    response = JoinGroupResponse(
         error=ErrorCode.none, generation=2, leader="another", member_id=MEMBER
     )
-    group.reply(parked, answer)
+    group.reply(parked, response)
     assert group.phase() is ClassicState.LEAVING
-    group.answer_leave()
+    group.respond_to_leave()
     assert call_id in group.completed
     assert not group.sends(SyncGroupRequest)
 
@@ -82,24 +82,24 @@ def test_an_eager_member_with_a_pending_join_leaves_at_once(leave: Callable[...,
 
 @EITHER_WAY
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_join_that_is_answered_while_we_drain_is_synced_first(
+def test_a_join_that_gets_a_response_while_we_drain_is_synced_first(
     leave: Callable[..., int], leads: bool
 ) -> None:
     group, record = with_a_task(eager=False)
     group.rebalance()
     call_id = leave(group)
-    group.answer_join(leads=leads, others=(foreign("m-2"),) if leads else ())
+    group.respond_to_join(leads=leads, others=(foreign("m-2"),) if leads else ())
     if leads:
         assert group.planned()["m-2"]
     group.complete(record)
     assert group.phase() is ClassicState.AWAIT_SYNC  # others wait for what the leader assigns
     assert not group.sends(LeaveGroupRequest)
-    group.answer_sync(tp(0), tp(1))
+    group.respond_to_sync(tp(0), tp(1))
     assert group.phase() is ClassicState.REVOKING
     assert group.assigned == orders(0)  # 1 was never ours
     assert group.only(OffsetCommitRequest)[1].generation == 2
-    group.answer_commit()
-    group.answer_leave()
+    group.respond_to_commit()
+    group.respond_to_leave()
     assert call_id in group.completed
     assert group.heard(NotifyKind.ASSIGNED) == [orders(0)]
 
@@ -109,7 +109,7 @@ def test_a_pending_join_that_evicts_us_while_we_drain_ends_it(leave: Callable[..
     group, _ = with_work(eager=False)
     group.rebalance()
     call_id = leave(group)
-    group.answer_join(ErrorCode.unknown_member_id)
+    group.respond_to_join(ErrorCode.unknown_member_id)
     assert call_id in group.completed
     assert group.phase() is ClassicState.UNJOINED
     assert group.heard(NotifyKind.LOST) == [orders(0)]
@@ -121,18 +121,18 @@ def test_a_pending_join_that_evicts_us_while_we_drain_ends_it(leave: Callable[..
 @BOTH
 @EITHER_WAY
 @pytest.mark.parametrize("leads", [True, False])
-def test_an_answered_join_is_synced_before_leaving_and_added_partitions_are_never_seen(
+def test_a_join_with_a_response_is_synced_before_leaving_and_added_partitions_are_never_seen(
     eager: bool, leave: Callable[..., int], leads: bool
 ) -> None:
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()
-    group.answer_join(leads=leads)
+    group.respond_to_join(leads=leads)
     call_id = leave(group)
     assert group.phase() is ClassicState.AWAIT_SYNC
-    group.answer_sync(tp(0), tp(1))
+    group.respond_to_sync(tp(0), tp(1))
     assert group.assigned == frozenset()
-    group.answer_leave()
+    group.respond_to_leave()
     assert call_id in group.completed
     assert group.heard(NotifyKind.ASSIGNED) == []
 
@@ -145,12 +145,12 @@ def test_a_leader_that_waits_for_metadata_still_assigns_before_it_leaves(
     group.start()
     group.give_id()
     group.silent.add(MetadataRequest)
-    group.answer_join(leads=True, others=(foreign("m-2", "bills"),))
+    group.respond_to_join(leads=True, others=(foreign("m-2", "bills"),))
     leave(group)
     send, request = group.only(MetadataRequest)
     group.reply(send, group._metadata(request.topics))
     assert group.planned()["m-2"] == {tp(0, "bills"), tp(1, "bills")}
-    group.answer_sync(tp(0))
+    group.respond_to_sync(tp(0))
     assert group.phase() is ClassicState.LEAVING
 
 
@@ -162,17 +162,17 @@ def test_a_sync_without_a_response_is_repeated_before_the_final_commit(
     # The next coordinator would reject commits of a generation that it does not know.
     group, _ = with_work(eager=False)
     group.rebalance()
-    group.answer_join()
+    group.respond_to_join()
     call_id = leave(group)
     if error is None:
         group.fail(group.only(SyncGroupRequest)[0])
     else:
-        group.answer_sync(error=error)
+        group.respond_to_sync(error=error)
     wait_until(group, lambda: group.sends(JoinGroupRequest), 2.0)
     group.rejoin(0)
     assert group.only(OffsetCommitRequest)[1].generation == 3
-    assert group.answer_commit() == {tp(0): 1}
-    group.answer_leave()
+    assert group.respond_to_commit() == {tp(0): 1}
+    group.respond_to_leave()
     assert call_id in group.completed
     assert group.heard(NotifyKind.LOST) == []
 
@@ -183,15 +183,15 @@ def test_a_sync_that_another_rebalance_ends_leaves_after_the_final_commit(
 ) -> None:
     group, _ = with_work(eager=False)
     group.rebalance()
-    group.answer_join()
+    group.respond_to_join()
     call_id = leave(group)
     assert group.phase() is ClassicState.AWAIT_SYNC
-    group.answer_sync(error=ErrorCode.rebalance_in_progress)
+    group.respond_to_sync(error=ErrorCode.rebalance_in_progress)
     joins = group.count(JoinGroupRequest)
     wait_until(group, lambda: group.sends(OffsetCommitRequest), 2.0)
     assert group.only(OffsetCommitRequest)[1].generation == 2
-    assert group.answer_commit() == {tp(0): 1}
-    group.answer_leave()
+    assert group.respond_to_commit() == {tp(0): 1}
+    group.respond_to_leave()
     assert call_id in group.completed
     assert group.count(JoinGroupRequest) == joins
     assert group.heard(NotifyKind.LOST) == []
@@ -209,11 +209,11 @@ def test_a_sync_that_evicts_us_ends_leaving(
     group = ScriptedGroup(eager=eager)
     group.start()
     group.give_id()
-    group.answer_join()
+    group.respond_to_join()
     call_id = leave(group)
-    group.answer_sync(error=error)
+    group.respond_to_sync(error=error)
     if leaves:
-        group.answer_leave()
+        group.respond_to_leave()
     assert call_id in group.completed
     assert group.phase() is ClassicState.UNJOINED
 
@@ -231,7 +231,7 @@ def test_we_leave_with_the_id_that_arrives(eager: bool, leave: Callable[..., int
     group.give_id()
     # Otherwise the coordinator would wait for a member that never comes.
     assert group.leaving().member_id == MEMBER
-    group.answer_leave()
+    group.respond_to_leave()
     assert call_id in group.completed
     assert group.count(JoinGroupRequest) == 1
 
@@ -266,6 +266,6 @@ def test_who_is_rejected_for_good_while_leaving_has_left(leave: Callable[..., in
     group = ScriptedGroup()
     group.start()
     call_id = leave(group)
-    group.answer_join(ErrorCode.group_authorization_failed)
+    group.respond_to_join(ErrorCode.group_authorization_failed)
     assert group.phase() is ClassicState.FATAL
     assert call_id in group.completed

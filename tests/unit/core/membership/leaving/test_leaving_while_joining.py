@@ -45,34 +45,34 @@ def test_a_join_that_adds_a_member_after_it_has_left_is_followed_by_another_leav
 ) -> None:
     group, join = joining_again()
     call_id = leave(group)
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.phase() is ClassicState.LEAVING
     assert call_id not in group.completed
     group.reply(join, ADDED)
     assert group.leaving().member_id == MEMBER
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.completed[call_id].error is None
     assert group.phase() is ClassicState.UNJOINED
     assert group.count(LeaveGroupRequest) == 2
 
 
 @EITHER_WAY
-def test_a_join_that_is_answered_before_the_leave_may_have_been_processed_after_it(
+def test_a_join_whose_response_precedes_the_leave_s_may_have_been_processed_after_it(
     leave: Callable[..., int],
 ) -> None:
     group, join = joining_again()
     call_id = leave(group)
     group.reply(join, ADDED)
     assert group.count(LeaveGroupRequest) == 1, "one at a time"
-    group.answer_leave()
+    group.respond_to_leave()
     assert call_id not in group.completed
-    group.answer_leave(ErrorCode.unknown_member_id)
+    group.respond_to_leave(ErrorCode.unknown_member_id)
     assert call_id in group.completed
 
 
 @EITHER_WAY
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         JoinGroupResponse(error=ErrorCode.unknown_member_id),
         JoinGroupResponse(error=ErrorCode.rebalance_in_progress),
@@ -81,12 +81,12 @@ def test_a_join_that_is_answered_before_the_leave_may_have_been_processed_after_
     ids=["the group does not know the member", "the group is converted", "a member leads"],
 )
 def test_a_join_that_adds_no_member_after_the_leave_needs_no_other_leave(
-    leave: Callable[..., int], answer: JoinGroupResponse
+    leave: Callable[..., int], response: JoinGroupResponse
 ) -> None:
     group, join = joining_again()
     call_id = leave(group)
-    group.answer_leave()
-    group.reply(join, answer)
+    group.respond_to_leave()
+    group.reply(join, response)
     assert call_id in group.completed
     assert group.count(LeaveGroupRequest) == 1
 
@@ -95,7 +95,7 @@ def test_a_join_that_adds_no_member_after_the_leave_needs_no_other_leave(
 def test_a_join_whose_connection_breaks_is_not_waited_for(leave: Callable[..., int]) -> None:
     group, join = joining_again()
     call_id = leave(group)
-    group.answer_leave()
+    group.respond_to_leave()
     group.fail(join, FailureKind.DISCONNECTED)
     assert call_id in group.completed
     assert group.count(JoinGroupRequest) == 3
@@ -109,7 +109,7 @@ def test_a_join_without_a_response_is_waited_for_five_seconds_or_close_timeout(
     group, _ = joining_again(close_timeout=close_timeout)
     call_id = leave(group)
     begun = group.now
-    group.answer_leave()
+    group.respond_to_leave()
     wait_until(group, lambda: call_id in group.completed, 30.0)
     assert group.now - begun == pytest.approx(took, abs=0.1)
     assert not group.named(
@@ -120,7 +120,7 @@ def test_a_join_without_a_response_is_waited_for_five_seconds_or_close_timeout(
 def test_a_member_that_subscribes_again_after_such_a_leave_joins_on_a_fresh_connection() -> None:
     group, join = joining_again(close_timeout=3.0)
     call_id = group.unsubscribe()
-    group.answer_leave()
+    group.respond_to_leave()
     wait_until(group, lambda: call_id in group.completed, 30.0)
     group.subscribe("orders")
     (joining,) = group.sends(JoinGroupRequest)
@@ -134,15 +134,15 @@ def test_a_leave_after_one_without_a_response_is_sent_on_a_fresh_connection() ->
     group = ScriptedGroup(close_timeout=3.0)
     group.become_member(0)
     call_id = group.unsubscribe()
-    unanswered, _ = group.only(LeaveGroupRequest)
+    outstanding, _ = group.only(LeaveGroupRequest)
     wait_until(group, lambda: call_id in group.completed, 30.0)
     group.subscribe("orders")
     group.give_id()
     group.rejoin(0)
     second = group.unsubscribe()
     (send,) = group.sends(LeaveGroupRequest)
-    assert send.request_id != unanswered.request_id, "its connection was dropped"
-    group.answer_leave()
+    assert send.request_id != outstanding.request_id, "its connection was dropped"
+    group.respond_to_leave()
     assert second in group.completed
 
 
@@ -155,6 +155,6 @@ def test_an_idle_member_that_has_asked_for_an_id_leaves_with_it() -> None:
     assert group.count(LeaveGroupRequest) == 0
     group.give_id()
     assert group.leaving().member_id == MEMBER
-    group.answer_leave()
+    group.respond_to_leave()
     assert group.phase() is ClassicState.UNJOINED
     assert group.count(JoinGroupRequest) == 1
