@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_unknown_choice_is_answered_with_the_known_ones() -> None:
+def test_the_error_of_an_unknown_choice_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="='podman': use HOST:PORT, jvm or docker"):
         start_broker(environ={"ASYNCREVOKE_BROKER": "podman"})
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
 
 
-def test_what_is_no_consumer_is_answered_with_what_to_give() -> None:
+def test_the_error_of_what_is_no_consumer_names_what_to_give() -> None:
     app: Any = FastAPI()
     with pytest.raises(ConfigError, match=r"consumer_for\(app\.consumer\)"):
         BrokerConsumer(app, cast("RunningBroker", None))

@@ -93,7 +93,7 @@ async def test_with_oauthbearer_clients_have_tokens_of_their_names() -> None:
     assert signature == ""
 
 
-def test_unknown_user_is_answered_with_the_known_ones() -> None:
+def test_the_error_of_an_unknown_user_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="no user 'eve'; there are: alice"):
         Security(protocol="SASL_PLAINTEXT").client_options("eve", NOWHERE)
 

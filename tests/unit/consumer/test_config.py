@@ -1,4 +1,4 @@
-"""Every mistake in an option is answered with a sentence that names the fix."""
+"""The error of every mistake in an option names the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wrong call of a consumer is answered with a sentence that names the fix."""
+"""The error of a wrong call of a consumer names the fix."""
 
 from __future__ import annotations
 

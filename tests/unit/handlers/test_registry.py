@@ -286,22 +286,20 @@ def test_a_limit_of_time_is_in_seconds_and_more_than_0() -> None:
     assert "in seconds" in rejection(takes_bytes, max_handler_time="1")
 
 
-def test_a_wrong_option_is_answered_with_the_right_one() -> None:
+def test_the_error_of_a_wrong_option_names_the_right_one() -> None:
     assert "did you mean on_error" in rejection(takes_bytes, on_eror="skip")
     assert 'use "stop", "skip" or "pause"' in rejection(takes_bytes, on_error="retry")
     assert "retry=Retry(attempts=3)" in rejection(takes_bytes, retry=3)
 
 
-def test_an_option_of_the_consumer_or_of_another_framework_is_answered_with_where_it_belongs() -> (
-    None
-):
+def test_the_error_of_an_option_of_the_consumer_or_another_framework_names_its_place() -> None:
     assert "Consumer(group_id=...)" in rejection(takes_bytes, group_id="billing")
     assert "use concurrency=" in rejection(takes_bytes, max_workers=4)
     assert "use where=" in rejection(takes_bytes, filter=len)
     assert "leave it out" in rejection(takes_bytes, ack_policy=None)
 
 
-def test_a_parameter_that_nothing_provides_is_answered_with_what_a_handler_receives() -> None:
+def test_the_error_of_a_parameter_that_nothing_provides_names_what_there_is() -> None:
     async def handle(value: bytes, rate: float) -> None: ...
 
     message = rejection(handle)

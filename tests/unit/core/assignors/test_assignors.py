@@ -282,7 +282,7 @@ def test_an_assignor_without_any_protocol_is_rejected() -> None:
         ([], "name at least one"),
     ],
 )
-def test_a_wrong_list_of_assignors_is_answered_with_the_fix(
+def test_the_error_of_a_wrong_list_of_assignors_names_the_fix(
     wanted: list[str], sentence: str
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):

@@ -391,7 +391,7 @@ def test_a_handler_still_needs_a_signature_that_takes_the_value() -> None:
     assert "sync function" in rejection(number, sync)
 
 
-def test_an_annotation_that_cannot_be_decoded_is_answered_with_a_decoder() -> None:
+def test_the_error_of_an_annotation_that_cannot_be_decoded_names_a_decoder() -> None:
     async def handle(value: Foreign) -> None: ...
 
     with pytest.raises(ConfigError, match="give the handler, its Router or the Consumer a decoder"):
