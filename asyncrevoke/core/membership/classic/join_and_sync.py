@@ -91,7 +91,6 @@ class JoinAndSync:
     def join(self, now: float, *, known: bool) -> None:
         """Send a JoinGroup when the coordinator is known, and compose it only then: partitions may
         be released or lost before. ``known``: with a generation."""
-        self._due = True
         self._join(now, None, known=known)
 
     def join_with_id(self, now: float, member_id: str) -> None:
@@ -114,6 +113,7 @@ class JoinAndSync:
     def _join(self, now: float, request: JoinGroupRequest | None, *, known: bool) -> None:
         self._known = known
         self._request = request
+        self._due = request is None
         self._retried = False
         self._coordinator.call_when_known("join", self._send_join, now)
 
