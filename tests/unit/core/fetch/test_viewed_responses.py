@@ -50,7 +50,7 @@ class ViewWorld(FetchWorld):
         self.fetching._responses._decode = decode
         self.buffers = ReceiveBuffers(buffer_memory // 2)
 
-    def respond(self, send: Send, batches: Mapping[int, bytes]) -> None:
+    def respond_with_bytes(self, send: Send, batches: Mapping[int, bytes]) -> None:
         """Respond with these bytes of each partition."""
         frame = memoryview(self.buffers.take(max(sum(map(len, batches.values())), 1)))
         at, partitions = 0, list[FetchedPartition]()
@@ -75,7 +75,7 @@ class ViewWorld(FetchWorld):
         )
 
     def give(self, node_id: int, batches: Mapping[int, bytes]) -> None:
-        self.respond(self.fetch_of(node_id, next(iter(batches))), batches)
+        self.respond_with_bytes(self.fetch_of(node_id, next(iter(batches))), batches)
         self.plan()
 
     def take(self, limit: int = 500) -> list[Record]:
@@ -237,7 +237,7 @@ def test_two_fetches_share_the_partitions_after_a_large_response(size: int) -> N
         assert {send.channel: list(asked(send)) for send in sent} == fetches
         for send in sent:
             # Each half stays on its connection.
-            world.respond(send, dict.fromkeys(asked(send), value(size, offset)))
+            world.respond_with_bytes(send, dict.fromkeys(asked(send), value(size, offset)))
             world.plan()
             world.take()
 
