@@ -137,15 +137,17 @@ class ScriptedGroup(ScriptedBrokers):
         *partitions: TopicPartition,
         error: ErrorCode = ErrorCode.none,
         led_by_us: bool = False,
+        withheld: bool = False,
     ) -> SyncGroupRequest:
         """Respond to the open SyncGroup with this assignment, or this error. ``led_by_us``: a
-        leader of ours has made it, of the partitions that there are."""
+        leader of ours has made it, of the partitions that there are; ``withheld``: and it withholds
+        partitions."""
         send, request = self.only(SyncGroupRequest)
         note = b""
-        if led_by_us or self.maps_are_read:
+        if led_by_us or withheld or self.maps_are_read:
             known = {name: tuple(range(count)) for name, count in self.partitions.items()}
             note = encode_assignment_user_data(
-                AssignmentUserData(False, checksum(known), self.maps_are_read)
+                AssignmentUserData(withheld, checksum(known), self.maps_are_read)
             )
         assignment = encode_assignment(partitions, note) if error is ErrorCode.none else b""
         self.reply(send, SyncGroupResponse(error=error, assignment=assignment))

@@ -97,6 +97,8 @@ class ClassicMembership:
         # Whether the leader of the last assignment accepts a member without topics.
         self._led_by_ours = False
         self._rejoin_owed: str | None = None
+        # Whether no assignment was received since it joined without a generation.
+        self._is_new = False
         self.is_leaving = False
         self._idle = False
 
@@ -286,6 +288,7 @@ class ClassicMembership:
         """Send JoinGroup with the subscription and all that this member owns when it is sent."""
         self._staged.joining(now)
         self._rejoin_owed = None
+        self._is_new = self._is_new or self._identity.generation < 0
         self._rebalance.join(now, reason)
 
     def report_owned(self) -> tuple[TopicPartition, ...]:
@@ -300,6 +303,7 @@ class ClassicMembership:
         """See :class:`.reactions.RebalanceReactions`."""
         self._staged.synced(now)
         self._led_by_ours = user_data is not None
+        was_new, self._is_new = self._is_new, False
         self._revocation.successors_read_maps(user_data is not None and user_data.maps_are_read)
         if self.is_leaving:
             # Added partitions are released unread; the others are being released already.
@@ -311,6 +315,11 @@ class ClassicMembership:
             return
         if self._leader.has_missed(user_data):
             self._rejoin_owed = "the partitions of the group's topics have changed"
+        is_static = self._config.group_instance_id is not None
+        if was_new and is_static and user_data is not None and user_data.withheld:
+            # A static member that returns gets its assignment without a rebalance (KIP-345). If it
+            # has released partitions before, no other member gets them until it joins again.
+            self._rejoin_owed = "partitions wait for a former owner, which may be this member"
         change = self._partitions.apply(assigned, self.topics)
         if change.stray:
             topics = ", ".join(change.stray[:_NAMED])

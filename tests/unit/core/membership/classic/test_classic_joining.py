@@ -62,6 +62,33 @@ def test_a_static_member_gets_its_id_and_its_generation_in_one_response() -> Non
     assert group.assigned == orders(0)
 
 
+def test_a_static_member_that_returns_while_partitions_are_withheld_joins_once_more() -> None:
+    group = ScriptedGroup(group_instance_id="one")
+    group.start()
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), withheld=True)
+    assert group.assigned == orders(0)
+    assert owned(group.joining()) == orders(0)
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), withheld=True)
+    assert group.phase() is ClassicState.STABLE
+    assert not group.sends(JoinGroupRequest)
+
+
+@pytest.mark.parametrize(("group_instance_id", "withheld"), [("one", False), (None, True)])
+def test_a_member_does_not_join_again_if_it_is_dynamic_or_nothing_is_withheld(
+    group_instance_id: str | None, withheld: bool
+) -> None:
+    group = ScriptedGroup(group_instance_id=group_instance_id)
+    group.start()
+    if group_instance_id is None:
+        group.give_id()
+    group.respond_to_join()
+    group.respond_to_sync(tp(0), led_by_us=True, withheld=withheld)
+    assert group.phase() is ClassicState.STABLE
+    assert not group.sends(JoinGroupRequest)
+
+
 def test_joining_asks_for_the_timeouts_of_the_options() -> None:
     group = ScriptedGroup(session_timeout=12.0, rebalance_timeout=34.0)
     group.start()
