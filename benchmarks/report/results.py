@@ -96,11 +96,11 @@ def page(results: Mapping[str, Found]) -> str:
     """The text of the page."""
     text = ["# Results", "", _ABOUT, ""]
     first = next(iter(results.values()))
-    text += [f"- {name}: {value}" for name, value in first["surroundings"].items()]
+    text += ["; ".join(f"{name} {value}" for name, value in first["surroundings"].items()) + "."]
     for section in sections(results):
-        text += ["", f"## {section.title}", "", section.about, ""]
+        text += ["", f"## {section.title}", "", section.about]
         if _has_picture(section):
-            text += [f"![{section.title}]({section.name}.svg)"]
+            text += ["", f"![{section.title}]({section.name}.svg)"]
         if not section.curve:
             text += ["", _table(section)]
         measured = section.measures[0].rounds
