@@ -141,7 +141,7 @@ class Brokers:
                     self._elect(log)
         if self.coordinator == broker:
             self.group.crash()
-            self.was_away = True
+            self.was_away = self.was_away or self._loaded_on == broker
             others = [number for number in range(self.count) if self._up[number]]
             self._become_coordinator(self._rng.choice(others) if others else broker, others != [])
 

@@ -322,6 +322,11 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         """It left the loop with work that does not count."""
         self.state.permit_duplicates(member.client, "the loop was left before its work counted")
 
+    def acknowledged_too_late(self, member: SimulatedMember, partition: TopicPartition) -> None:
+        """It has stopped, and the partition was released before it acknowledged a record of it."""
+        cause = "released after a stop, before it was acknowledged"
+        self.state.permit_partition_duplicates(member.client, partition, cause)
+
     def closed(self, member: SimulatedMember) -> None:
         """The consumer has closed."""
         self.state.note(member.client, "closed")
@@ -373,6 +378,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     def stable(self, generation: int, assignments: dict[int, bytes]) -> None:
         """A generation has its assignment."""
         self.state.note(-1, ("stable", generation, tuple(assignments)))
+        self.state.assigned(generation, assignments)
         self._ownership.stable(assignments)
 
     def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:

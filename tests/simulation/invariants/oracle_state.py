@@ -19,7 +19,7 @@ from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from simulation.cluster.network import Network
     from simulation.members.member import SimulatedMember
@@ -121,8 +121,10 @@ class MemberView:
     left_as: str = ""
     # The ids of topics that it received last.
     topic_ids: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    # When it received that a topic is gone, or another one has its name.
-    gone_at: dict[str, float] = field(default_factory=dict[str, float])
+    # The topics of which it received another id than before, be it for a request of its application
+    # only, and when it last received the metadata of each topic.
+    recreated: set[str] = field(default_factory=set[str])
+    described_at: dict[str, float] = field(default_factory=dict[str, float])
     partition_counts: dict[str, int] = field(default_factory=dict[str, int])
     # When its subscription, or what it received of topics and partitions, has changed since it last
     # received an assignment.
@@ -164,6 +166,7 @@ class OracleState:
         self.holders: dict[TopicPartition, list[MemberView]] = {}
         self._permitted: dict[int, list[tuple[float, str]]] = {}
         self.evicted: set[int] = set()
+        self._members: dict[int, frozenset[int]] = {}
         self._overdue: dict[tuple[int, TopicPartition], list[tuple[float, str]]] = {}
         self.counts: Counter[str] = Counter()
         self.duplicates: Counter[str] = Counter()
@@ -184,8 +187,15 @@ class OracleState:
         self.digest: Digest | None = None
         self.trace: deque[tuple[float, int, object]] = deque(maxlen=_TRACE_LENGTH)
 
+    def assigned(self, generation: int, clients: Iterable[int]) -> None:
+        """A generation of these clients has its assignment. A coordinator that was loaded may give
+        its number to one of others."""
+        self._members[generation] = frozenset(clients)
+
     def members_of(self, generation: int) -> frozenset[int]:
-        """The clients that have joined this generation."""
+        """The clients that are assigned with this generation, or have received this epoch."""
+        if generation in self._members:
+            return self._members[generation]
         views = self.views.items()
         return frozenset(client for client, view in views if view.generation == generation)
 

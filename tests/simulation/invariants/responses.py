@@ -135,12 +135,12 @@ class Responses:
         elif response.error is ErrorCode.rebalance_in_progress:
             asked = view.join is None and view.sync is None
             for holding in view.held.values():
-                if holding.revoking_since is not None:
-                    # That rebalance will not wait for it any longer, even if it comes to nothing.
-                    if holding.wanted_since is None:
-                        holding.wanted_since = view.confirmed_at
-                elif view.eager and asked and request.generation == view.generation:
+                begins = view.eager and asked and request.generation == view.generation
+                if holding.revoking_since is None and begins:
                     holding.revoking_since = self._state.clock.now
+                if holding.revoking_since is not None and holding.wanted_since is None:
+                    # That rebalance will not wait for it any longer, even if it comes to nothing.
+                    holding.wanted_since = view.confirmed_at
 
     def _epoch_response_received(
         self,
@@ -198,7 +198,8 @@ class Responses:
             former = view.topic_ids.get(topic.name, topic.topic_id)
             if former != topic.topic_id:
                 changed = True
-                view.gone_at[topic.name] = self._state.clock.now
+                view.recreated.add(topic.name)
+            view.described_at[topic.name] = self._state.clock.now
             if any(topic.topic_id):
                 view.topic_ids[topic.name] = topic.topic_id
             count = len(topic.partitions)

@@ -401,6 +401,7 @@ class Application:
         if self.closing:
             return
         self.ending = True
+        self.tasks.stop()
         self.member.core.stop(self.member.now)
         self.member.take_effects()
 

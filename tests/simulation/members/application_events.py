@@ -92,5 +92,8 @@ class ApplicationEvents:
     def left_uncounted(self, member: SimulatedMember) -> None:
         """The application left the loop with work that does not count: it will come again."""
 
+    def acknowledged_too_late(self, member: SimulatedMember, partition: TopicPartition) -> None:
+        """It has stopped, and the partition was released before it acknowledged a record of it."""
+
     def closed(self, member: SimulatedMember) -> None:
         """The consumer has closed."""

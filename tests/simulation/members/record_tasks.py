@@ -50,6 +50,7 @@ class RecordTasks:
         self._started: dict[int, int] = {}
         self._busy: dict[TopicPartition, int] = {}
         self._waits_for_confirmation = False
+        self._stopped = False
 
     def start(self, records: Iterable[Record], *, submit: bool) -> None:
         """Take records, which a task group submits first, and start what may run."""
@@ -89,6 +90,10 @@ class RecordTasks:
         for key in [key for key in self._running if key[0] == partition]:
             self._running.pop(key)[1].cancel()
         self._on_ended()
+
+    def stop(self) -> None:
+        """The iterator ends: no release waits for an acknowledgement of the user any more."""
+        self._stopped = True
 
     def cancel(self) -> None:
         """Cancel all tasks."""
@@ -147,8 +152,10 @@ class RecordTasks:
         if self._running.pop((partition, record.offset), None) is None:
             return  # cancelled while the loop was blocked
         self._busy[partition] -= 1
+        counts = self._member.core.completion_tracker.complete(self._member.now, record)
+        if self._acked and self._stopped and not counts:
+            self._events.acknowledged_too_late(self._member, partition)
         self._events.done(self._member, record)
-        self._member.core.completion_tracker.complete(self._member.now, record)
         if partition in self._waiting:
             self._fill(partition)
         self._member.take_effects()

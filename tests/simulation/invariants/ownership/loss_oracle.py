@@ -26,7 +26,8 @@ class LossOracle:
     def lost(self, view: MemberView, partition: TopicPartition, holding: Holding | None) -> None:
         """A member has lost a partition, or what it was about to be assigned: no ``holding``."""
         state, client = self._state, view.member.client
-        gone_now = view.gone_at.get(partition.topic) == state.clock.now
+        described_now = view.described_at.get(partition.topic) == state.clock.now
+        gone_now = described_now and partition.topic in view.recreated
         given = partition in view.granted | view.granted_before
         if holding is None and not (given or gone_now):
             raise Violation("I12", f"client {client}: {name(partition)} is lost, and was not its")

@@ -41,8 +41,11 @@ class OwnershipOracle:
         client = view.member.client
         overlooked = partition in view.held and view.held[partition].overlooked
         # What was sent before a release or a loss may be read after it: the epoch of a member of a
-        # converted group is valid until it joins again.
-        late = isinstance(self._state.brokers.group, ConvertingGroup) and partition not in view.held
+        # converted group is valid until it joins again, that of KIP-848 until it has released all.
+        brokers, late = self._state.brokers, False
+        if partition not in view.held:
+            closed = self._state.network.processing_ghost and brokers.group.protocol == "consumer"
+            late = isinstance(brokers.group, ConvertingGroup) or closed
         if owner not in (None, client) and not (overlooked or late):
             raise Violation(
                 "I3",
