@@ -117,7 +117,8 @@ class RecordBuffer:
         *,
         unreadable: bool = False,
     ) -> list[Record]:
-        """Up to ``limit`` records in offset order; empty if the batches turn out to have none.
+        """Up to ``limit`` records of one leader epoch, in offset order; empty if the batches turn
+        out to have none.
 
         Raises CorruptRecordError, with the position unmoved, if the next batch cannot be decoded,
         and UnreadableRecordError for an unreadable record; records before it are returned first.
@@ -125,9 +126,12 @@ class RecordBuffer:
         ``due_to(records, first, end)`` may end it earlier, at the index that it returns.
         """
         taken: list[Record] = []
+        epoch = -1
         while limit > 0 and self._batches:
             batch, _ = self._batches[0]
-            decoded = self._decoded
+            if taken and batch.leader_epoch != epoch:
+                break
+            epoch, decoded = batch.leader_epoch, self._decoded
             if decoded is None:
                 if self.awaits_decoding:
                     break
@@ -146,9 +150,7 @@ class RecordBuffer:
                 if end == cursor:
                     if taken:
                         break
-                    unread = decoded[cursor]
-                    assert isinstance(unread, UnreadableRecord)
-                    raise UnreadableRecordError.of(unread)
+                    raise _error_of(decoded[cursor])
                 limit = min(limit, end - cursor)
             if due_to is not None:
                 end = due_to(decoded, cursor, end)
@@ -322,6 +324,11 @@ class RecordBuffer:
             self.leader_epoch = batch.leader_epoch
             self.size -= batch.size
         self.awaits_decoding = bool(self._batches) and self.next_size > LARGE_BATCH
+
+
+def _error_of(record: Record) -> UnreadableRecordError:
+    assert isinstance(record, UnreadableRecord)
+    return UnreadableRecordError.of(record)
 
 
 def _end(run: Run) -> int:

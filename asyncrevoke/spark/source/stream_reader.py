@@ -79,8 +79,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """The end of the next batch, at most the last stable offset. Returns ``start`` if no batch
-        is due. Raises DataLossError if records from ``start`` on were deleted."""
+        """The end of the next batch, at most the end of the log for the isolation level. Returns
+        ``start`` if no batch is due. Raises DataLossError if records from ``start`` on were
+        deleted."""
         log = self._ask()
         at = self._without_lost(self._parsed(start), log)
         if self._target is not None:

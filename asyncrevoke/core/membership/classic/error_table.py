@@ -19,6 +19,7 @@ class JoinErrorAction(enum.Enum):
     FAIL = "no JoinGroup can succeed"
 
 
+# Other errors: see join_action.
 JOIN_ERRORS: dict[ErrorCode, JoinErrorAction] = {
     ErrorCode.member_id_required: JoinErrorAction.USE_MEMBER_ID,
     ErrorCode.unknown_member_id: JoinErrorAction.REJOIN,
