@@ -22,8 +22,8 @@ _EXAMPLE: Final = "20260102T030405Z-0123abcd"
 
 def new_session_id(seconds: float) -> SessionId:
     """A new id for a session that begins ``seconds`` after the epoch."""
-    stamp = datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
-    return SessionId(f"{stamp}-{secrets.token_hex(4)}")
+    timestamp = datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
+    return SessionId(f"{timestamp}-{secrets.token_hex(4)}")
 
 
 def is_session_id(text: object) -> TypeGuard[SessionId]:

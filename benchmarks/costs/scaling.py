@@ -12,8 +12,8 @@ Members are processes with handlers that take 50 ms on average and sometimes 3 s
 
 Printed for each run: records lost, repeated and out of order, the longest stall of a kept
 partition, and how often partitions moved after the first members had their shares, from what the
-handlers wrote down (``asyncrevoke.cli.demo.judge``). Beside the stall: for how much of it the
-member, or a thread of the broker that serves clients, waited for a CPU
+handlers wrote down (``asyncrevoke.cli.demo.group_result``). Beside the stall: for how much of it
+the member, or a thread of the broker that serves clients, waited for a CPU
 (``benchmarks.workload.cpu_waits``), because members that start at once need more CPUs than there
 are. Where hypothesis is installed, each of them takes a third of a second of CPU more.
 """
@@ -44,7 +44,7 @@ from benchmarks.workload.take_overs import take_overs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.cli.demo.judge import GroupResult
+    from asyncrevoke.cli.demo.group_result import GroupResult
 
 PARTITIONS = 24
 CONCURRENCY = 64

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.cli.demo.judge import handler_calls
+from asyncrevoke.cli.demo.group_result import handler_calls
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.cli.demo.judge import ObservedCall
+    from asyncrevoke.cli.demo.group_result import ObservedCall
     from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 
 _OF_ONE_ROUND = 2.0  # seconds between two take-overs, at most

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from chaos.environment.group import CLOSE_TIMEOUT, ChaosGroup
 from chaos.environment.traffic import Traffic
 from chaos.faults.fault import ChaosEnvironment
-from chaos.invariants.evidence import facts_of, keep
+from chaos.invariants.evidence import keep, observe_run
 from chaos.invariants.run_checker import RunResult, check_run
 from chaos.scenario import Scenario
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chaos.environment.proxied_brokers import Stage
-    from chaos.invariants.run_checker import Facts
+    from chaos.invariants.run_checker import RunObservations
 
     from asyncrevoke.journal.format.schema import Content
 
@@ -117,14 +117,14 @@ async def run(
             await traffic.pause()
             await stage.restore()
             group.refresh()
-        facts: Facts = await facts_of(
+        observations: RunObservations = await observe_run(
             stage,
             group,
             traffic,
             compared=all(fault.compared for fault in scenario.faults),
             trimmed=trimmed,
         )
-    found = check_run(facts, scenario.allowed(slack))
+    found = check_run(observations, scenario.allowed(slack))
     if found.faults or always:
         about = {
             "seed": scenario.seed,
@@ -132,7 +132,7 @@ async def run(
             "brokers": len(stage.brokers),
             "schedule": schedule,
         }
-        await asyncio.to_thread(keep, folder, stage, facts, found, about, logged_from)
+        await asyncio.to_thread(keep, folder, stage, observations, found, about, logged_from)
     return Outcome(scenario, found, now() - began, folder)
 
 

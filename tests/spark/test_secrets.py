@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from asyncrevoke.replays.opened_handlers import Target
-from asyncrevoke.spark.audits.sources import LogReader
+from asyncrevoke.spark.audits.sources import BrokerRecords
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.progress import Address
 from asyncrevoke.spark.source.options import SourceOptions
@@ -28,7 +28,7 @@ OPTIONS = {
 
 def test_the_options_of_a_source_show_no_value() -> None:
     options = SourceOptions.of(OPTIONS)
-    reader = LogReader(options, {}, compacted=False)
+    reader = BrokerRecords(options, {}, compacted=False)
     shown = [repr(options), str(options), repr(dataclasses.asdict(options)), repr(reader)]
     shown += [repr(options.config()), repr(options.given)]
     assert not [text for text in shown if PASSWORD in text]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from asyncrevoke.audit.results.audit_result import AuditResult
-    from asyncrevoke.cli.demo.judge import GroupResult
+    from asyncrevoke.cli.demo.group_result import GroupResult
     from asyncrevoke.cli.demo.member.config import Client
 
 PARTITIONS = 12

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from asyncrevoke.cli.demo.judge import Produced
+    from asyncrevoke.cli.demo.group_result import Produced
     from asyncrevoke.cli.demo.member.config import MemberConfig
     from asyncrevoke.cli.demo.member.handler_log import Event
     from asyncrevoke.model import TopicPartition

@@ -14,7 +14,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke.cli.demo.clock import now
-from asyncrevoke.cli.demo.judge import Produced
+from asyncrevoke.cli.demo.group_result import Produced
 from asyncrevoke.cli.demo.workload import orders
 from asyncrevoke.model import TopicPartition
 

@@ -19,7 +19,7 @@ from asyncrevoke.cli.demo.member.handler_log import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.cli.demo.judge import Produced
+    from asyncrevoke.cli.demo.group_result import Produced
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.group import LEAVE_TIMEOUT
-from asyncrevoke.cli.demo.judge import Evidence, GroupResult, judge
+from asyncrevoke.cli.demo.group_result import Evidence, GroupResult, evaluate
 from asyncrevoke.cli.demo.producer import produce
 from asyncrevoke.cli.demo.schedule import Action
 from asyncrevoke.errors import AsyncRevokeError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.cli.demo.group import DemoGroup
-    from asyncrevoke.cli.demo.judge import Produced
+    from asyncrevoke.cli.demo.group_result import Produced
     from asyncrevoke.cli.demo.schedule import ScheduleStep
 
 REFRESH = 0.125
@@ -109,7 +109,7 @@ class DemoRun:
 
     async def result(self, group: DemoGroup, concurrency: int) -> GroupResult:
         """Evaluate a group after the run."""
-        return judge(
+        return evaluate(
             Evidence(
                 produced=group.produced,
                 handled=group.handled,

@@ -75,17 +75,17 @@ def with_shortcut(
     )
 
 
-class Schema(NamedTuple):
+class SchemaModules(NamedTuple):
     """kio's modules of one version: their classes have the same names in all versions."""
 
     request: Any
     response: Any
 
 
-def schema(name: str, version: int) -> Schema:
+def schema(name: str, version: int) -> SchemaModules:
     """The modules of this version of a request. Only versions in use are imported."""
     module = f"kio.schema.{name}.v{version}"
-    return Schema(import_module(f"{module}.request"), import_module(f"{module}.response"))
+    return SchemaModules(import_module(f"{module}.request"), import_module(f"{module}.response"))
 
 
 def make(

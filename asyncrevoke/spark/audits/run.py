@@ -33,7 +33,7 @@ from asyncrevoke.spark.audits.journal import checked_journal
 from asyncrevoke.spark.audits.packed_rows import PackRows
 from asyncrevoke.spark.audits.partition_task import AUDITED, PartitionTask
 from asyncrevoke.spark.audits.segments import read_snapshot
-from asyncrevoke.spark.audits.sources import RecordsFrame, log_reader
+from asyncrevoke.spark.audits.sources import RecordsFrame, broker_records
 from asyncrevoke.spark.reading.offsets import configured
 from asyncrevoke.spark.session import check_spark, is_connected, message_of_task_error
 from asyncrevoke.spark.source.options import SourceOptions
@@ -162,7 +162,7 @@ def _audit(
         return result
     if isinstance(source, Mapping):
         options = {"isolation_level": level, **source, "topic": name}
-        return _compared(checked, audited, log_reader(options, compacted=compacted), limit)
+        return _compared(checked, audited, broker_records(options, compacted=compacted), limit)
     records = RecordsFrame(source.where(source["topic"] == name), compacted=compacted is True)
     return _compared(checked, audited, records.reader, limit, records)
 

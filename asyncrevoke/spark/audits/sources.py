@@ -36,7 +36,7 @@ _MANY: Final = 200_000
 
 
 class TopicReader(Protocol):
-    """Opens the records of some partitions in a task. Implemented by :class:`LogReader`,
+    """Opens the records of some partitions in a task. Implemented by :class:`BrokerRecords`,
     :class:`PackedReader` and :class:`DenseReader`."""
 
     @property
@@ -61,7 +61,7 @@ class TopicReader(Protocol):
 
 
 @dataclass(frozen=True)
-class LogReader:
+class BrokerRecords:
     """Reads the topic from its brokers, with the options of the source."""
 
     options: SourceOptions
@@ -86,7 +86,7 @@ class LogReader:
         )
 
 
-def log_reader(options: Mapping[str, str], *, compacted: bool | None) -> LogReader:
+def broker_records(options: Mapping[str, str], *, compacted: bool | None) -> BrokerRecords:
     """Ask the brokers for the bounds of the topic's partitions and, if ``compacted`` is None,
     whether the topic is compacted."""
     known = SourceOptions.of(options)
@@ -94,7 +94,7 @@ def log_reader(options: Mapping[str, str], *, compacted: bool | None) -> LogRead
     found = run_blocking(find_ranges(config, known.topics, "earliest", "latest"))
     if compacted is None:
         compacted = run_blocking(is_compacted(known.topic, config))
-    return LogReader(
+    return BrokerRecords(
         known, {each.partition: Bounds(each.start, each.end) for each in found}, compacted
     )
 

@@ -36,7 +36,7 @@ BOTH = (Direction.TO_BROKER, Direction.TO_CLIENT)
 
 
 @dataclass
-class Flow:
+class DirectionFaults:
     """What the network does to the bytes of one direction; ``delay`` in seconds, ``rate`` in bytes
     per second (None: unlimited), of each connection."""
 
@@ -55,13 +55,13 @@ class Link:
         self,
         client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         broker: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        flows: dict[Direction, Flow],
+        faults: dict[Direction, DirectionFaults],
     ) -> None:
         self.dead = False
         self.cut_next = False
         self._client = client
         self._broker = broker
-        self._flows = flows
+        self._faults = faults
 
     async def run(self) -> None:
         """Forward in both directions until both have ended; always closes both connections."""
@@ -111,13 +111,13 @@ class Link:
         frames: asyncio.Queue[tuple[float, bytes | None]],
         writer: asyncio.StreamWriter,
     ) -> None:
-        flow = self._flows[direction]
+        faults = self._faults[direction]
         while True:
             arrived, frame = await frames.get()
             # A delay may be changed while a frame waits.
-            while (wait := arrived + flow.delay - time.monotonic()) > 0:  # noqa: ASYNC110
+            while (wait := arrived + faults.delay - time.monotonic()) > 0:  # noqa: ASYNC110
                 await asyncio.sleep(min(wait, _TICK))
-            await flow.open.wait()
+            await faults.open.wait()
             if self.dead:
                 continue
             if frame is None:
@@ -128,19 +128,21 @@ class Link:
                 writer.write(frame[: len(frame) // 2])
                 await writer.drain()
                 return
-            await self._write(flow, frame, writer)
+            await self._write(faults, frame, writer)
 
-    async def _write(self, flow: Flow, frame: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _write(
+        self, faults: DirectionFaults, frame: bytes, writer: asyncio.StreamWriter
+    ) -> None:
         view = memoryview(frame)
         while view:
-            rate = flow.rate
+            rate = faults.rate
             part = view if rate is None else view[: max(1, int(rate * _TICK))]
             writer.write(part)
             await writer.drain()
             view = view[len(part) :]
             if rate is not None:
                 await asyncio.sleep(_TICK)
-                await flow.open.wait()
+                await faults.open.wait()
             if self.dead:
                 return
 
@@ -156,7 +158,7 @@ class Proxy:
         self.port = port
         self.connections = 0
         self._broker_port = broker_port
-        self._flows = {direction: Flow() for direction in BOTH}
+        self._faults = {direction: DirectionFaults() for direction in BOTH}
         self._links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -181,7 +183,7 @@ class Proxy:
         sent meanwhile arrives, as TCP's retransmissions do."""
         self._note(f"hold {', '.join(direction.value for direction in directions)}")
         for direction in directions:
-            self._flows[direction].open.clear()
+            self._faults[direction].open.clear()
 
     def black_hole(self) -> None:
         """What is sent on any present connection vanishes for ever, without RST or FIN, as behind a
@@ -194,13 +196,13 @@ class Proxy:
         """Everything in these directions arrives ``seconds`` later."""
         self._note(f"delay {seconds:g} s")
         for direction in directions:
-            self._flows[direction].delay = seconds
+            self._faults[direction].delay = seconds
 
     def throttle(self, rate: float, *directions: Direction) -> None:
         """Each connection carries so many bytes per second in these directions."""
         self._note(f"throttle to {rate:g} B/s")
         for direction in directions:
-            self._flows[direction].rate = rate
+            self._faults[direction].rate = rate
 
     def cut(self) -> None:
         """Each present connection ends in the middle of its next response."""
@@ -222,9 +224,9 @@ class Proxy:
     async def heal(self) -> None:
         """No faults any more; connections that were black-holed stay so."""
         self._note("heal")
-        for flow in self._flows.values():
-            flow.delay, flow.rate = 0.0, None
-            flow.open.set()
+        for faults in self._faults.values():
+            faults.delay, faults.rate = 0.0, None
+            faults.open.set()
         for link in self._links:
             link.cut_next = False
         if self._server is None:
@@ -243,7 +245,7 @@ class Proxy:
         link: Link | None = None
         try:
             broker = await asyncio.open_connection(HOST, self._broker_port)
-            link = Link((reader, writer), broker, self._flows)
+            link = Link((reader, writer), broker, self._faults)
             self._links.add(link)
             await link.run()
         except OSError as error:

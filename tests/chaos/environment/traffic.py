@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 
 from asyncrevoke.cli.demo.clock import now
-from asyncrevoke.cli.demo.judge import Produced
+from asyncrevoke.cli.demo.group_result import Produced
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:

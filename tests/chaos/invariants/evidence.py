@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from chaos.environment.group import CONCURRENCY
-from chaos.invariants.run_checker import Commit, Ending, Facts
+from chaos.invariants.run_checker import Commit, Ending, RunObservations
 
 from asyncrevoke.audit import local_engine
 from asyncrevoke.audit.audited_group import isolation_level_of
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 BROKER_LINES = 400
 
 
-async def facts_of(
+async def observe_run(
     stage: Stage, group: ChaosGroup, traffic: Traffic, *, compared: bool, trimmed: bool
-) -> Facts:
+) -> RunObservations:
     """Everything that is known after a run.
 
     ``compared``: the topic can be compared with the journals (it was not made anew in between).
@@ -55,7 +55,7 @@ async def facts_of(
         kept = await kept_offsets(stage, group.topic)
         produced = [record for record in produced if (record.partition, record.offset) in kept]
     rows = _rows(content, group)
-    return Facts(
+    return RunObservations(
         produced=produced,
         handled=group.events,
         committed={**group.committed_before, **await stage.committed(group.name)},
@@ -131,7 +131,7 @@ def _losses(topic: str, rows: Iterable[Mapping[str, Any]]) -> list[Ending]:
 def keep(
     folder: Path,
     stage: Stage,
-    facts: Facts,
+    observations: RunObservations,
     result: RunResult,
     told: Mapping[str, object],
     logged_from: Sequence[int],
@@ -149,14 +149,14 @@ def keep(
     found = {
         **told,
         "result": dataclasses.asdict(result),
-        "endings": [str(ending) for ending in facts.endings],
-        "committed": {str(place): offset for place, offset in facts.committed.items()},
-        "died": dict(facts.died),
+        "endings": [str(ending) for ending in observations.endings],
+        "committed": {str(place): offset for place, offset in observations.committed.items()},
+        "died": dict(observations.died),
     }
     (folder / "run.json").write_text(json.dumps(found, indent=2, default=str), encoding="utf-8")
-    lines = [json.dumps([*record.partition, *record[1:]]) for record in facts.produced]
+    lines = [json.dumps([*record.partition, *record[1:]]) for record in observations.produced]
     (folder / "acknowledged.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    if facts.audited is not None:
+    if observations.audited is not None:
         from asyncrevoke.audit.results.report import write_report
 
-        write_report(facts.audited, folder / "audit")
+        write_report(observations.audited, folder / "audit")

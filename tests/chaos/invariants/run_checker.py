@@ -1,9 +1,9 @@
 """Checks what a chaos run must keep.
 
-Two checks are independent of each other. The audit compares the journals with the topic. The demo's
-judge compares the logs of the handlers with the records that were acknowledged to the producer, and
-with the committed offsets; *lost*, *repeated*, *order violation*, *stall* and *hand-over* are
-defined in ``asyncrevoke/cli/demo/judge.py``.
+Two checks are independent of each other. The audit compares the journals with the topic. The demo
+compares the logs of the handlers with the records that were acknowledged to the producer, and with
+the committed offsets; *lost*, *repeated*, *order violation*, *stall* and *hand-over* are defined in
+``asyncrevoke/cli/demo/group_result.py``.
 
 A repeated record is *permitted* by an ending of a member, which was killed, frozen for longer than
 its session, or lost the partition, if the call had begun by then and no commit covered the record.
@@ -23,13 +23,19 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind, Severity
 from asyncrevoke.audit.results.report import counts
-from asyncrevoke.cli.demo.judge import Evidence, ObservedCall, RecordId, handler_calls, judge
+from asyncrevoke.cli.demo.group_result import (
+    Evidence,
+    ObservedCall,
+    RecordId,
+    evaluate,
+    handler_calls,
+)
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.results.audit_result import AuditResult
-    from asyncrevoke.cli.demo.judge import GroupResult, Produced
+    from asyncrevoke.cli.demo.group_result import GroupResult, Produced
 
 Handling: TypeAlias = Started | Ended | Abandoned
 
@@ -87,7 +93,7 @@ class Allowed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class RunObservations:
     """Everything that is known of a run.
 
     Args:
@@ -134,20 +140,20 @@ class RunResult:
     faults: Sequence[str] = ()
 
 
-def check_run(facts: Facts, allowed: Allowed) -> RunResult:
-    """Judge a run."""
-    handled = _cut_at_freezes(facts)
-    result = judge(
+def check_run(observations: RunObservations, allowed: Allowed) -> RunResult:
+    """Evaluate a run."""
+    handled = _cut_at_freezes(observations)
+    result = evaluate(
         Evidence(
-            produced=facts.produced,
+            produced=observations.produced,
             handled=handled,
-            committed=facts.committed,
-            concurrency=facts.concurrency,
-            died=facts.died,
+            committed=observations.committed,
+            concurrency=observations.concurrency,
+            died=observations.died,
         )
     )
     not_permitted, by_ending = _permitted_by(
-        facts, handler_calls(handled, facts.died), result.repeated
+        observations, handler_calls(handled, observations.died), result.repeated
     )
     stall = max(
         result.longest_stall, result.hand_over.seconds if result.hand_over is not None else 0.0
@@ -155,43 +161,43 @@ def check_run(facts: Facts, allowed: Allowed) -> RunResult:
     faults: list[str] = [
         *_records("lost: committed past, and no handler returned", result.lost),
         *_records("not handled when the run was stopped", result.unfinished),
-        *_records("not committed after all members had left", _uncommitted(facts, result)),
+        *_records("not committed after all members had left", _uncommitted(observations, result)),
         *_records("repeated and not permitted", not_permitted),
         *_records("out of order", [each.record for each in result.disorder]),
-        *_endings(facts, allowed, by_ending),
-        *_audit(facts, allowed),
-        *([] if allowed.failures else facts.failures),
+        *_endings(observations, allowed, by_ending),
+        *_audit(observations, allowed),
+        *([] if allowed.failures else observations.failures),
     ]
     if stall > allowed.stall:
         faults.append(f"records waited for {stall:.1f} s, more than {allowed.stall:g} s")
-    if facts.longest_exit > allowed.exit:
+    if observations.longest_exit > allowed.exit:
         faults.append(
-            f"a member ended {facts.longest_exit:.1f} s after SIGTERM, "
+            f"a member ended {observations.longest_exit:.1f} s after SIGTERM, "
             f"later than {allowed.exit:g} s"
         )
     return RunResult(
-        produced=len(facts.produced),
+        produced=len(observations.produced),
         lost=len(result.lost),
         unhandled=len(result.unfinished),
         repeated=len(result.repeated),
         not_permitted=len(not_permitted),
         out_of_order=len(result.disorder),
         longest_stall=stall,
-        longest_exit=facts.longest_exit,
-        audit="none" if facts.audited is None else str(facts.audited.status),
+        longest_exit=observations.longest_exit,
+        audit="none" if observations.audited is None else str(observations.audited.status),
         repeats_by_ending=by_ending,
         faults=faults,
     )
 
 
-def _cut_at_freezes(facts: Facts) -> list[Handling]:
+def _cut_at_freezes(observations: RunObservations) -> list[Handling]:
     """A handler that was frozen in mid-call does nothing from then on: others may begin."""
-    frozen = [ending for ending in facts.endings if ending.why == "frozen"]
+    frozen = [ending for ending in observations.endings if ending.why == "frozen"]
     if not frozen:
-        return list(facts.handled)
+        return list(observations.handled)
     begun: dict[tuple[str, RecordId], float] = {}
     cut: list[Handling] = []
-    for event in sorted(facts.handled, key=lambda each: each.at):
+    for event in sorted(observations.handled, key=lambda each: each.at):
         name = RecordId(TopicPartition(event.topic, event.partition), event.offset)
         if isinstance(event, Started):
             begun[event.member, name] = event.at
@@ -215,16 +221,18 @@ def _cut_at_freezes(facts: Facts) -> list[Handling]:
 
 
 def _permitted_by(
-    facts: Facts, calls: Iterable[ObservedCall], repeated: Iterable[RecordId]
+    observations: RunObservations, calls: Iterable[ObservedCall], repeated: Iterable[RecordId]
 ) -> tuple[list[RecordId], dict[str, int]]:
     by_record: dict[RecordId, list[ObservedCall]] = defaultdict(list)
     for call in calls:
         by_record[call.record].append(call)
     not_permitted: list[RecordId] = []
-    counts = {_name(ending): 0 for ending in facts.endings}
+    counts = {_name(ending): 0 for ending in observations.endings}
     for record in repeated:
         own = by_record[record]
-        endings = [_ending_of(facts, call, number, len(own)) for number, call in enumerate(own)]
+        endings = [
+            _ending_of(observations, call, number, len(own)) for number, call in enumerate(own)
+        ]
         if endings.count(None) > 1:
             not_permitted.append(record)
         for name in {_name(each) for each in endings if each is not None}:
@@ -232,11 +240,13 @@ def _permitted_by(
     return not_permitted, counts
 
 
-def _ending_of(facts: Facts, call: ObservedCall, number: int, calls: int) -> Ending | None:
-    for ending in facts.endings:
+def _ending_of(
+    observations: RunObservations, call: ObservedCall, number: int, calls: int
+) -> Ending | None:
+    for ending in observations.endings:
         if number < calls - 1 and ending.covers(call):
             return ending
-        if number > 0 and not facts.pausing and ending.comes_after(call):
+        if number > 0 and not observations.pausing and ending.comes_after(call):
             return ending
     return None
 
@@ -245,39 +255,43 @@ def _name(ending: Ending) -> str:
     return f"{ending.member} {ending.why} at {ending.at:.3f}"
 
 
-def _endings(facts: Facts, allowed: Allowed, by_ending: Mapping[str, int]) -> list[str]:
+def _endings(
+    observations: RunObservations, allowed: Allowed, by_ending: Mapping[str, int]
+) -> list[str]:
     found: list[str] = []
-    for ending in facts.endings:
+    for ending in observations.endings:
         repeats = by_ending[_name(ending)]
-        bound = facts.concurrency + _done_since_commit(facts, ending)
-        if not (allowed.endings or (ending.why == "closed" and facts.failures)):
+        bound = observations.concurrency + _done_since_commit(observations, ending)
+        if not (allowed.endings or (ending.why == "closed" and observations.failures)):
             found.append(f"{_name(ending)}: no fault of this run allows that")
         elif repeats > bound:
             found.append(f"{_name(ending)}: {repeats} repeated, at most {bound} were expected")
     return found
 
 
-def _done_since_commit(facts: Facts, ending: Ending) -> int:
-    commits = {c.at for c in facts.commits if c.member == ending.member and c.at <= ending.at}
+def _done_since_commit(observations: RunObservations, ending: Ending) -> int:
+    commits = {
+        c.at for c in observations.commits if c.member == ending.member and c.at <= ending.at
+    }
     since = sorted(commits)[-2] if len(commits) > 1 else float("-inf")
     return sum(
         isinstance(event, Ended) and event.member == ending.member and since < event.at <= ending.at
-        for event in facts.handled
+        for event in observations.handled
     )
 
 
-def _uncommitted(facts: Facts, result: GroupResult) -> Sequence[RecordId]:
+def _uncommitted(observations: RunObservations, result: GroupResult) -> Sequence[RecordId]:
     # Whoever ends by itself leaves what it did since its last commit to the next owner, and the
     # last member of all has none.
-    return () if facts.failures else result.uncommitted
+    return () if observations.failures else result.uncommitted
 
 
-def _audit(facts: Facts, allowed: Allowed) -> list[str]:
-    if facts.audited is None:
+def _audit(observations: RunObservations, allowed: Allowed) -> list[str]:
+    if observations.audited is None:
         return []
-    kinds = _BY_ENDINGS if facts.pausing else _WITHOUT_PAUSE
+    kinds = _BY_ENDINGS if observations.pausing else _WITHOUT_PAUSE
     by_kind: dict[AnomalyKind, list[Anomaly]] = defaultdict(list)
-    for anomaly in facts.audited.anomalies:
+    for anomaly in observations.audited.anomalies:
         permitted = allowed.endings and anomaly.kind in kinds
         if anomaly.severity in {Severity.FAIL, Severity.INCONCLUSIVE} and not permitted:
             by_kind[anomaly.kind].append(anomaly)

@@ -9,12 +9,19 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chaos.invariants.run_checker import Allowed, Commit, Ending, Facts, Handling, check_run
+from chaos.invariants.run_checker import (
+    Allowed,
+    Commit,
+    Ending,
+    Handling,
+    RunObservations,
+    check_run,
+)
 from unit.audit.injected_anomalies import CASES, Injected, written
 from unit.journal.written_journal import audited
 
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, AnomalyKind
-from asyncrevoke.cli.demo.judge import Produced
+from asyncrevoke.cli.demo.group_result import Produced
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
@@ -44,8 +51,8 @@ def call(member: str, offset: int, at: float, seconds: float | None = 0.005) -> 
     return [begin] if seconds is None else [begin, line(Ended, at + seconds)]
 
 
-def clean() -> Facts:
-    return Facts(
+def clean() -> RunObservations:
+    return RunObservations(
         produced=[Produced(P0, n, f"key-{n % 5}", n / 10) for n in range(RECORDS)],
         handled=[e for n in range(RECORDS) for e in call("a" if n < 50 else "b", n, n / 10)],
         committed={P0: RECORDS},
@@ -59,7 +66,7 @@ def clean() -> Facts:
     )
 
 
-def changed(**changes: Any) -> Facts:
+def changed(**changes: Any) -> RunObservations:
     return dataclasses.replace(clean(), **changes)
 
 
@@ -108,9 +115,9 @@ def test_a_processed_record_that_is_not_committed_at_the_end_is_a_fault() -> Non
 
 
 def test_a_repeated_record_is_a_fault_also_where_kills_are_allowed() -> None:
-    facts = changed(handled=again(call("b", 30, 6.0)))
+    observations = changed(handled=again(call("b", 30, 6.0)))
     for allowed in (STRICT, ENDINGS):
-        found = check_run(facts, allowed)
+        found = check_run(observations, allowed)
         assert (found.repeated, found.not_permitted) == (1, 1)
         assert any("repeated and not permitted" in fault for fault in found.faults)
 
@@ -149,9 +156,9 @@ def test_a_process_that_ends_later_than_is_allowed_is_a_fault() -> None:
 
 
 def test_a_member_that_ends_by_itself_is_a_fault_unless_allowed() -> None:
-    facts = changed(failures=["member a ended by itself with exit code 1"])
-    assert check_run(facts, STRICT).faults == facts.failures
-    assert check_run(facts, dataclasses.replace(STRICT, failures=True)).faults == []
+    observations = changed(failures=["member a ended by itself with exit code 1"])
+    assert check_run(observations, STRICT).faults == observations.failures
+    assert check_run(observations, dataclasses.replace(STRICT, failures=True)).faults == []
 
 
 # -- endings
@@ -163,8 +170,8 @@ def killed(at: float, committed: int) -> Ending:
 
 def test_uncommitted_records_of_a_killed_member_may_be_repeated() -> None:
     handled = again(call("b", 48, 5.0), call("b", 49, 5.1))
-    facts = changed(handled=handled, endings=[killed(4.95, 48)])
-    found = check_run(facts, ENDINGS)
+    observations = changed(handled=handled, endings=[killed(4.95, 48)])
+    found = check_run(observations, ENDINGS)
     assert (found.repeated, found.not_permitted, found.faults) == (2, 0, [])
     assert list(found.repeats_by_ending.values()) == [2]
 
@@ -184,8 +191,10 @@ def test_a_kill_permits_no_repeats_by_members_that_were_not_killed() -> None:
 def test_a_kill_permits_repeats_of_records_in_flight_or_done_since_the_last_commit_only() -> None:
     # With commits at 3.0 and 4.0 s, and concurrency=4: 20 done after 3.0 s, and 4.
     repeats = [call("b", n, 5 + n / 100) for n in range(22, 50)]
-    facts = changed(handled=again(*repeats), endings=[killed(4.95, 0)], commits=clean().commits[:4])
-    found = check_run(facts, ENDINGS)
+    observations = changed(
+        handled=again(*repeats), endings=[killed(4.95, 0)], commits=clean().commits[:4]
+    )
+    found = check_run(observations, ENDINGS)
     assert found.not_permitted == 0
     assert [f for f in found.faults if "28 repeated, at most 24 were expected" in f]
 
@@ -198,11 +207,11 @@ def test_a_kill_that_no_fault_of_the_run_allows_is_a_fault() -> None:
 def test_records_begun_before_a_loss_is_reported_may_repeat_unless_the_member_pauses() -> None:
     handled = [*clean().handled, *call("a", 60, 8.0)]
     lost = Ending("lost", "a", 8.1, {P0: 70}, frozenset((P0,)))
-    facts = changed(handled=handled, endings=[lost], died={"a": 9.0, "b": 10.5})
-    assert check_run(facts, ENDINGS).not_permitted == 0
-    assert check_run(dataclasses.replace(facts, pausing=True), ENDINGS).not_permitted == 1
+    observations = changed(handled=handled, endings=[lost], died={"a": 9.0, "b": 10.5})
+    assert check_run(observations, ENDINGS).not_permitted == 0
+    assert check_run(dataclasses.replace(observations, pausing=True), ENDINGS).not_permitted == 1
     late = [*clean().handled, *call("a", 60, 8.2)]
-    assert check_run(dataclasses.replace(facts, handled=late), ENDINGS).not_permitted == 1
+    assert check_run(dataclasses.replace(observations, handled=late), ENDINGS).not_permitted == 1
 
 
 def test_a_lost_partition_permits_repeats_of_its_own_records_only() -> None:
@@ -215,10 +224,12 @@ def test_a_lost_partition_permits_repeats_of_its_own_records_only() -> None:
 
 def test_a_frozen_handler_does_not_overlap_with_the_handler_of_another_member() -> None:
     frozen = [*without(49), *call("a", 49, 4.9, 15.0), *call("b", 49, 4.95)]
-    facts = changed(handled=frozen, died={"a": 30.0, "b": 30.0})
-    assert check_run(facts, ENDINGS).out_of_order > 0
-    facts = dataclasses.replace(facts, endings=[Ending("frozen", "a", 4.92, {P0: 49})])
-    found = check_run(facts, ENDINGS)
+    observations = changed(handled=frozen, died={"a": 30.0, "b": 30.0})
+    assert check_run(observations, ENDINGS).out_of_order > 0
+    observations = dataclasses.replace(
+        observations, endings=[Ending("frozen", "a", 4.92, {P0: 49})]
+    )
+    found = check_run(observations, ENDINGS)
     assert (found.out_of_order, found.not_permitted, found.faults) == (0, 0, [])
 
 
@@ -234,19 +245,19 @@ def test_handlers_that_were_cancelled_and_called_again_by_the_same_member_are_re
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_findings_of_the_journal_audit_are_faults(tmp_path: Path, case: Injected) -> None:
     topic = written(tmp_path, case)
-    facts = changed(audited=audited(tmp_path, topic=topic))
+    observations = changed(audited=audited(tmp_path, topic=topic))
     bad = {
         kind for kind, *_ in case.found
         if DESCRIPTIONS[AnomalyKind(kind)].severity in {"FAIL", "INCONCLUSIVE"}
     }  # fmt: skip
-    faults = check_run(facts, STRICT).faults
+    faults = check_run(observations, STRICT).faults
     assert {fault.split()[1].rstrip(":") for fault in faults} == bad
     permitted = {"concurrent_duplicate", "key_order", "ownership"}
-    pausing = dataclasses.replace(facts, pausing=True)
+    pausing = dataclasses.replace(observations, pausing=True)
     assert {
         fault.split()[1].rstrip(":") for fault in check_run(pausing, ENDINGS).faults
     } == bad - permitted
     permitted.add("duplicate_after_commit")
     assert {
-        fault.split()[1].rstrip(":") for fault in check_run(facts, ENDINGS).faults
+        fault.split()[1].rstrip(":") for fault in check_run(observations, ENDINGS).faults
     } == bad - permitted

@@ -89,7 +89,7 @@ def audit_in_memory(
         # Workers cannot import the tests.
         cast("Any", cloudpickle).register_pickle_by_value(module)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "log_reader", always(MemoryReader(topic)))
+        patch.setattr(run, "broker_records", always(MemoryReader(topic)))
         patch.setattr(run, "_group_offsets", always(group_offsets))
         patch.setattr(run, "_settings", always(AuditSettings(exact_below=0)))
         if tasks is not None:

@@ -37,7 +37,7 @@ def busy_lanes(lanes: LaneQueue[Record]) -> int:
     return sum(len(part.lanes) for part in lanes._parts.values())
 
 
-class Fate(Enum):
+class RecordState(Enum):
     """What has become of a record that a poll returned."""
 
     PENDING = "pending"
@@ -80,7 +80,7 @@ class ScriptedSource:
 
     def __init__(self) -> None:
         self.membership = ScriptedMembership()
-        self.fates: dict[tuple[TopicPartition, int, int], Fate] = {}
+        self.states: dict[tuple[TopicPartition, int, int], RecordState] = {}
         self.completions: list[Record] = []
         self.calls = 0  # of complete_all
         self.dropped_after: list[tuple[TopicPartition, int]] = []
@@ -121,32 +121,37 @@ class ScriptedSource:
 
     def deliver(self, batch: PollResult) -> PollResult:
         for partition in batch.lost:
-            for known in list(self.fates):
-                if known[0] == partition and self.fates[known] in (Fate.PENDING, Fate.HELD):
-                    self.fates[known] = Fate.LOST
+            for known in list(self.states):
+                if known[0] == partition and self.states[known] in (
+                    RecordState.PENDING,
+                    RecordState.HELD,
+                ):
+                    self.states[known] = RecordState.LOST
         for partition, records in batch.by_partition().items():
             self._trackers[partition] = records[0].tracker_id
             for each in records:
-                self.fates[self._name(each)] = Fate.PENDING
+                self.states[self._name(each)] = RecordState.PENDING
         return batch
 
     def fail(self, error: Exception) -> None:
         """The next poll raises this."""
         self._script.put_nowait(error)
 
-    def fate(self, of: Record) -> Fate:
-        return self.fates[self._name(of)]
+    def state_of(self, of: Record) -> RecordState:
+        return self.states[self._name(of)]
 
     def commit_point(self, records: Sequence[Record]) -> int:
         """The offset of the first of these that is not done."""
-        undone = [each.offset for each in records if self.fate(each) is not Fate.DONE]
+        undone = [each.offset for each in records if self.state_of(each) is not RecordState.DONE]
         return min(undone, default=records[-1].offset + 1)
 
     # -- the protocol
 
     @property
     def in_flight(self) -> int:
-        return sum(fate in (Fate.PENDING, Fate.HELD) for fate in self.fates.values())
+        return sum(
+            state in (RecordState.PENDING, RecordState.HELD) for state in self.states.values()
+        )
 
     async def poll(self) -> PollResult:
         assert not self.parked_now, "a poll is a poll boundary by itself"
@@ -168,17 +173,19 @@ class ScriptedSource:
         self._script.put_nowait(None)
 
     def submit(self, record: Record) -> bool:
-        if self.fates[self._name(record)] is not Fate.PENDING:
+        if self.states[self._name(record)] is not RecordState.PENDING:
             return False
-        self.fates[self._name(record)] = Fate.HELD
+        self.states[self._name(record)] = RecordState.HELD
         return True
 
     def complete(self, record: Record) -> bool:
-        fate = self.fates[self._name(record)]
-        if fate is Fate.LOST:
+        state = self.states[self._name(record)]
+        if state is RecordState.LOST:
             return False
-        assert fate in (Fate.PENDING, Fate.HELD), f"{record.offset} ends a second time: {fate}"
-        self.fates[self._name(record)] = Fate.DONE
+        assert state in (RecordState.PENDING, RecordState.HELD), (
+            f"{record.offset} ends a second time: {state}"
+        )
+        self.states[self._name(record)] = RecordState.DONE
         self.completions.append(record)
         return True
 
@@ -188,8 +195,8 @@ class ScriptedSource:
             self.complete(each)
 
     def abandon(self, record: Record) -> None:
-        if self.fates[self._name(record)] in (Fate.PENDING, Fate.HELD):
-            self.fates[self._name(record)] = Fate.ABANDONED
+        if self.states[self._name(record)] in (RecordState.PENDING, RecordState.HELD):
+            self.states[self._name(record)] = RecordState.ABANDONED
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         for each in records:
@@ -200,10 +207,10 @@ class ScriptedSource:
 
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         self.dropped_after.append((partition, offset))
-        for known, fate in self.fates.items():
+        for known, state in self.states.items():
             if known[:2] == (partition, self._trackers[partition]) and known[2] > offset:
-                assert fate is Fate.PENDING, f"{known} is dropped, and it is {fate}"
-                self.fates[known] = Fate.DROPPED
+                assert state is RecordState.PENDING, f"{known} is dropped, and it is {state}"
+                self.states[known] = RecordState.DROPPED
 
     def limit_in_flight(self, limits: InFlightLimits) -> None:
         self.limits = limits

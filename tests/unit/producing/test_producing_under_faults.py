@@ -106,15 +106,15 @@ class Run:
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    def respond(self, which: int, fate: str, rejected: dict[int, ErrorCode]) -> None:
+    def respond(self, which: int, state: str, rejected: dict[int, ErrorCode]) -> None:
         """A request arrives and gets a response, its response is lost, or it does not arrive."""
         if not self.waiting:
             return
         outgoing = self.waiting.pop(which % len(self.waiting))
-        if fate == "unreachable":
+        if state == "unreachable":
             self.reply(outgoing, Failed(0, FailureKind.UNREACHABLE, "refused"))
             return
-        if fate == "dropped":
+        if state == "dropped":
             self.reply(outgoing, Failed(0, FailureKind.DISCONNECTED, "reset"))
             return
         match outgoing.message:
@@ -128,7 +128,7 @@ class Run:
                 message = EntityResponse(entity=produce_response(errors, offsets))
             case other:
                 raise AssertionError(f"it sends {other!r}")
-        if fate == "response lost":
+        if state == "response lost":
             self.reply(outgoing, Failed(0, FailureKind.TIMEOUT, "no response"))
         else:
             self.reply(outgoing, Replied(0, message))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from asyncrevoke.audit.results.audit_result import AuditResult
-    from asyncrevoke.cli.demo.judge import GroupResult, Stall
+    from asyncrevoke.cli.demo.group_result import GroupResult, Stall
     from asyncrevoke.cli.demo.member.config import Client
 
 

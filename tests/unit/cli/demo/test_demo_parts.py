@@ -13,7 +13,7 @@ import pytest
 from asyncrevoke.cli.demo.display.rebalance import draw_rebalance
 from asyncrevoke.cli.demo.display.report import facts, faults, print_json, print_result
 from asyncrevoke.cli.demo.display.timeline import Panel, draw
-from asyncrevoke.cli.demo.judge import Disorder, GroupResult, Produced, RecordId, Stall
+from asyncrevoke.cli.demo.group_result import Disorder, GroupResult, Produced, RecordId, Stall
 from asyncrevoke.cli.demo.member.config import Client
 from asyncrevoke.cli.demo.member.handler_log import (
     Abandoned,

@@ -205,14 +205,14 @@ def test_what_was_abandoned_and_is_read_again_ends_like_all_else(data: st.DataOb
     end = offsets[-1] + 1
     tracker = OffsetTracker(1, 0)
     tracker.deliver(records(*offsets), end, 0)
-    fates = {offset: data.draw(st.sampled_from(FATES)) for offset in offsets}
+    states = {offset: data.draw(st.sampled_from(FATES)) for offset in offsets}
     for _ in range(data.draw(st.integers(1, 3))):
-        for offset, fate in fates.items():
-            if fate == "done":
+        for offset, state in states.items():
+            if state == "done":
                 tracker.complete(offset)
-            elif fate == "dropped":
+            elif state == "dropped":
                 tracker.abandon(offset)
-        dropped = [offset for offset, fate in fates.items() if fate == "dropped"]
+        dropped = [offset for offset, state in states.items() if state == "dropped"]
         if not dropped:
             break
         first, passed_over = tracker.read_again()
@@ -220,7 +220,7 @@ def test_what_was_abandoned_and_is_read_again_ends_like_all_else(data: st.DataOb
         runs = () if passed_over is None else passed_over.runs
         skipped = {at for run in runs for at in range(*run)}
         assert not skipped.intersection(dropped)
-        assert {o for o in offsets if o > first and fates[o] != "dropped"} <= skipped
+        assert {o for o in offsets if o > first and states[o] != "dropped"} <= skipped
         gone = {offset for offset in dropped if data.draw(st.booleans())}
         left = [offset for offset in dropped if offset not in gone]
         while left:
@@ -230,13 +230,13 @@ def test_what_was_abandoned_and_is_read_again_ends_like_all_else(data: st.DataOb
         tracker.deliver([], end, 0)
         assert not tracker.rereads
         for offset in dropped:
-            fates[offset] = "gone" if offset in gone else "running"
-        running = [offset for offset, fate in fates.items() if fate == "running"]
+            states[offset] = "gone" if offset in gone else "running"
+        running = [offset for offset, state in states.items() if state == "running"]
         assert tracker.in_flight == len(running)
         assert tracker.in_flight_offsets() == running
         assert tracker.commit_point == min(running, default=end)
         for offset in running:
-            fates[offset] = data.draw(st.sampled_from(FATES))
+            states[offset] = data.draw(st.sampled_from(FATES))
     for offset in tracker.in_flight_offsets():
         tracker.complete(offset)
     assert tracker.in_flight == 0

@@ -14,7 +14,7 @@ import pytest
 from unit.handlers.blocking import work
 from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import Fate, record, turns, until
+from unit.handlers.scripted_source import RecordState, record, turns, until
 
 from asyncrevoke import Consumer, Depends, HandlerContext, Record, Retry
 from asyncrevoke.errors import (
@@ -79,7 +79,9 @@ def by_path(path: Path) -> Record:
 async def done(run: RunningHandlers, *records: Record) -> None:
     """These records, which were fed, are completed; a first call waits for its worker."""
     await turns()
-    await until(lambda: all(run.source.fate(each) is Fate.DONE for each in records), 20.0)
+    await until(
+        lambda: all(run.source.state_of(each) is RecordState.DONE for each in records), 20.0
+    )
 
 
 # -- registration ---------------------------------------------------------------------------------
@@ -158,9 +160,9 @@ async def test_records_of_one_key_are_handled_in_order_and_others_at_once(gate: 
         await until(lambda: len(gate.begun) == 2)
         assert set(gate.begun) == {first.value, other.value}
         assert threading.get_ident() not in gate.threads
-        assert run.source.fate(first) is Fate.PENDING
+        assert run.source.state_of(first) is RecordState.PENDING
         gate.open()
-        await until(lambda: run.source.fate(behind) is Fate.DONE)
+        await until(lambda: run.source.state_of(behind) is RecordState.DONE)
         await run.stop()
 
 
@@ -189,9 +191,9 @@ async def test_a_thread_beyond_its_time_pauses_the_partition_until_it_has_return
         run.clock.advance(5.0)
         event = "handler did not exit when cancelled; partition paused until resume()"
         assert run.log.events("error") == [event]
-        assert run.source.fate(slow) is Fate.PENDING
+        assert run.source.state_of(slow) is RecordState.PENDING
         gate.open()
-        await until(lambda: run.source.fate(slow) is not Fate.PENDING)
+        await until(lambda: run.source.state_of(slow) is not RecordState.PENDING)
         await run.stop()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import Fate, record, turns, until
+from unit.handlers.scripted_source import RecordState, record, turns, until
 
 from asyncrevoke import Consumer
 from asyncrevoke.errors import ConsumerClosedError, PublishError
@@ -144,4 +144,4 @@ async def test_a_stopped_runner_abandons_a_record_whose_dead_letter_is_not_ackno
         await asyncio.wait([run.task])
         broker.responding.set()
         await turns()
-        assert run.source.fate(fails) is Fate.ABANDONED
+        assert run.source.state_of(fails) is RecordState.ABANDONED

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.handlers.scripted_runner import RunningHandlers, running
-from unit.handlers.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, until
+from unit.handlers.scripted_source import (
+    ORDERS,
+    OTHERS,
+    HeldWork,
+    RecordState,
+    record,
+    turns,
+    until,
+)
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
@@ -113,11 +121,11 @@ async def test_a_record_is_done_when_its_dead_letter_is_acknowledged() -> None:
         work.end(error=BOOM)
         await until(lambda: letters.open)
         await turns()
-        assert run.source.fate(fails) is Fate.PENDING
+        assert run.source.state_of(fails) is RecordState.PENDING
         assert not work.running, "its lane waits for the letter"
         letters.complete()
         await until(lambda: work.running == [behind])
-        await until(lambda: run.source.fate(fails) is Fate.DONE)
+        await until(lambda: run.source.state_of(fails) is RecordState.DONE)
         assert letters.sent[0][0] == "dlq"
         work.end()
         await run.stop()
@@ -169,14 +177,14 @@ async def test_a_dead_letter_that_cannot_be_sent_pauses_the_partition_and_drops_
         await until(lambda: letters.open)
         letters.complete(OSError("no broker"))
         await until(lambda: run.source.paused == [ORDERS])
-        assert run.source.fate(fails) is Fate.ABANDONED
+        assert run.source.state_of(fails) is RecordState.ABANDONED
         assert run.source.commit_point([fails, behind]) == 0
         ((_, event, fields),) = (line for line in run.log.lines if line[0] == "error")
         assert event.startswith("record could not be sent to another topic; partition paused")
         assert str(fields["exc_info"]) == "no broker"
         work.end()
         await run.stop()
-        assert run.source.fate(other) is Fate.DONE
+        assert run.source.state_of(other) is RecordState.DONE
 
 
 async def test_a_dead_letter_is_sent_during_a_revocation_too() -> None:
@@ -191,7 +199,7 @@ async def test_a_dead_letter_is_sent_during_a_revocation_too() -> None:
         await until(lambda: letters.open)
         letters.complete()
         await run.stop()
-        assert run.source.fate(fails) is Fate.DONE
+        assert run.source.state_of(fails) is RecordState.DONE
 
 
 async def test_closing_waits_for_dead_letters() -> None:
@@ -207,7 +215,7 @@ async def test_closing_waits_for_dead_letters() -> None:
         assert not run.task.done()
         letters.complete()
         await run.stop()
-        assert run.source.fate(fails) is Fate.DONE
+        assert run.source.state_of(fails) is RecordState.DONE
 
 
 async def test_dead_letters_of_a_lost_partition_complete_no_record() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.handlers.dead_letters.test_dead_letters import HeldLetters
 from unit.handlers.scripted_runner import RunningHandlers, running
-from unit.handlers.scripted_source import ORDERS, Fate, HeldWork, record, until
+from unit.handlers.scripted_source import ORDERS, HeldWork, RecordState, record, until
 
 from asyncrevoke.errors import UnreadableRecordError
 from asyncrevoke.handlers.policy.retry import Retry
@@ -65,7 +65,7 @@ async def test_the_dead_letter_of_an_unreadable_record_has_its_origin_and_error_
     ) as run:
         run.source.feed(corrupt)
         await until(lambda: letters.open)
-        assert run.source.fate(corrupt) is Fate.PENDING
+        assert run.source.state_of(corrupt) is RecordState.PENDING
         letters.complete()
         await until(lambda: is_done(run, corrupt))
         await run.stop()
@@ -84,7 +84,7 @@ async def test_on_error_pause_pauses_the_partition_of_an_unreadable_record() -> 
     async with running(HeldWork(), on_error="pause") as run:
         run.source.feed(corrupt)
         await until(lambda: run.source.paused == [ORDERS])
-        assert run.source.fate(corrupt) is Fate.ABANDONED
+        assert run.source.state_of(corrupt) is RecordState.ABANDONED
         await run.stop()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import Fate, record, until
+from unit.handlers.scripted_source import RecordState, record, until
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
@@ -138,7 +138,7 @@ async def test_batches_are_decoded_one_by_one_and_what_fails_leaves_the_batch_al
         run.source.feed(good, bad, last)
         await until(lambda: last in run.source.completions)
         await run.stop()
-        assert run.source.fate(bad) is Fate.DONE
+        assert run.source.state_of(bad) is RecordState.DONE
     assert got == [[7, 9]]
     assert [letter.value for letter in letters.sent] == [b"seven"]
 
@@ -261,7 +261,7 @@ async def test_a_failure_of_a_decoder_stops_the_consumer_by_default() -> None:
         error = await run.failure()
         assert isinstance(error, DecodeError)
         assert isinstance(error.original, ValueError)
-        assert run.source.fate(bad) is Fate.ABANDONED
+        assert run.source.state_of(bad) is RecordState.ABANDONED
         assert run.source.commit_point([bad, behind]) == 0
 
 
@@ -272,7 +272,7 @@ async def test_a_failure_of_a_decoder_can_be_skipped() -> None:
         bad, good = record(0, value=b"seven"), record(1, value=b"7")
         run.source.feed(bad, good)
         await until(lambda: good in run.source.completions)
-        assert run.source.fate(bad) is Fate.DONE
+        assert run.source.state_of(bad) is RecordState.DONE
         await run.stop()
 
 

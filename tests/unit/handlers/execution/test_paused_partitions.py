@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, until
+from unit.handlers.scripted_source import (
+    ORDERS,
+    OTHERS,
+    HeldWork,
+    RecordState,
+    record,
+    turns,
+    until,
+)
 
 from asyncrevoke.handlers.policy.retry import Retry
 
@@ -22,14 +30,14 @@ async def test_a_failure_pauses_its_partition_and_no_other() -> None:
         work.end(fails, error=BOOM)
         await until(lambda: run.source.paused == [ORDERS])
         assert run.source.dropped_after == [(ORDERS, 2)], "what had not started is given back"
-        assert run.source.fate(fails) is run.source.fate(behind) is Fate.ABANDONED
+        assert run.source.state_of(fails) is run.source.state_of(behind) is RecordState.ABANDONED
         run.source.feed(other)
         await until(lambda: other in work.running)
         work.end()
         await run.stop()
-        assert run.source.fate(runs) is Fate.DONE, "what had started ends"
-        assert run.source.fate(later) is Fate.DROPPED
-        assert run.source.fate(other) is Fate.DONE
+        assert run.source.state_of(runs) is RecordState.DONE, "what had started ends"
+        assert run.source.state_of(later) is RecordState.DROPPED
+        assert run.source.state_of(other) is RecordState.DONE
         assert run.source.commit_point([fails, behind, runs]) == 0
         ((_, event, fields),) = (line for line in run.log.lines if line[0] == "error")
         assert event == ("handler failed; partition paused until resume()")
@@ -51,8 +59,8 @@ async def test_unstarted_records_of_a_paused_partition_do_not_start() -> None:
         await until(lambda: run.source.paused)
         work.end()
         await until(lambda: not run.source.in_flight)
-        assert run.source.fate(behind) is Fate.ABANDONED
-        assert run.source.fate(high) is Fate.DONE
+        assert run.source.state_of(behind) is RecordState.ABANDONED
+        assert run.source.state_of(high) is RecordState.DONE
         await run.stop()
 
 
@@ -71,7 +79,7 @@ async def test_a_failure_that_pauses_a_partition_abandons_waiting_retries() -> N
         work.end(runs, error=OSError("try again"))
         await until(lambda: not run.source.in_flight)
         assert run.clock.timers == [], "no attempt begins in a halted partition"
-        assert run.source.fate(runs) is Fate.ABANDONED
+        assert run.source.state_of(runs) is RecordState.ABANDONED
         await run.stop()
 
 

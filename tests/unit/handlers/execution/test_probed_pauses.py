@@ -6,7 +6,15 @@ from typing import Any, cast
 
 import pytest
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, until
+from unit.handlers.scripted_source import (
+    ORDERS,
+    OTHERS,
+    HeldWork,
+    RecordState,
+    record,
+    turns,
+    until,
+)
 
 from asyncrevoke import ConfigError, Consumer, Pause, Router
 from asyncrevoke.testing import TestConsumer
@@ -43,7 +51,7 @@ async def test_a_partition_goes_on_when_its_failed_record_succeeds() -> None:
         await until(lambda: work.running == [fails])
         work.end()
         await until(lambda: run.source.paused == [])
-        await until(lambda: run.source.fate(fails) is Fate.DONE)
+        await until(lambda: run.source.state_of(fails) is RecordState.DONE)
         run.source.feed(behind, later)
         await until(lambda: work.running == [behind, later])
         work.end()
@@ -65,7 +73,7 @@ async def test_of_several_failed_records_one_is_tried_and_the_others_follow() ->
         await until(lambda: run.source.paused == [ORDERS])
         work.end(first, error=DOWN)
         await turns()
-        assert run.source.fate(behind) is Fate.DROPPED
+        assert run.source.state_of(behind) is RecordState.DROPPED
         run.clock.advance(60)
         await until(lambda: work.running == [second])
         await turns()
@@ -75,7 +83,7 @@ async def test_of_several_failed_records_one_is_tried_and_the_others_follow() ->
         assert run.source.paused == []
         work.end()
         await run.stop()
-        assert run.source.fate(first) is run.source.fate(second) is Fate.DONE
+        assert run.source.state_of(first) is run.source.state_of(second) is RecordState.DONE
 
 
 async def test_a_revocation_releases_the_partition_without_the_failed_record() -> None:
@@ -89,7 +97,7 @@ async def test_a_revocation_releases_the_partition_without_the_failed_record() -
         await until(lambda: run.source.paused == [ORDERS])
         run.source.feed(revoke=[ORDERS])
         await until(lambda: not run.source.in_flight)
-        assert run.source.fate(fails) is Fate.ABANDONED
+        assert run.source.state_of(fails) is RecordState.ABANDONED
         assert run.source.commit_point([done, fails, behind]) == 1
         assert run.source.paused == [], "it is delivered again if the revocation is withdrawn"
         assert run.clock.timers == []
@@ -111,7 +119,7 @@ async def test_an_attempt_that_fails_during_a_revocation_is_the_last_one() -> No
         await turns()
         work.end(error=DOWN)
         await until(lambda: not run.source.in_flight)
-        assert run.source.fate(fails) is Fate.ABANDONED
+        assert run.source.state_of(fails) is RecordState.ABANDONED
         assert run.clock.timers == []
         await run.stop()
 
@@ -149,7 +157,7 @@ async def test_the_user_can_end_the_pause_and_prolong_it() -> None:
         await until(lambda: work.running == [fails])
         work.end()
         await run.stop()
-        assert run.source.fate(fails) is Fate.DONE
+        assert run.source.state_of(fails) is RecordState.DONE
 
 
 async def test_stopping_does_not_wait_for_a_failed_record() -> None:
@@ -160,7 +168,7 @@ async def test_stopping_does_not_wait_for_a_failed_record() -> None:
         work.end(error=DOWN)
         await until(lambda: run.clock.timers)
         await run.stop()
-        assert run.source.fate(fails) is Fate.ABANDONED
+        assert run.source.state_of(fails) is RecordState.ABANDONED
 
 
 async def test_a_batch_is_tried_again_until_it_succeeds() -> None:

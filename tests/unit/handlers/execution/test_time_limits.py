@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, until
+from unit.handlers.scripted_source import (
+    ORDERS,
+    OTHERS,
+    HeldWork,
+    RecordState,
+    record,
+    turns,
+    until,
+)
 
 from asyncrevoke.errors import HandlerTimeoutError
 from asyncrevoke.handlers.policy.retry import Retry
@@ -47,7 +55,7 @@ async def test_a_slow_handler_is_logged_at_half_of_its_time_and_cancelled_at_the
         await turns()
         assert work.running
         run.clock.advance(0.1)
-        await until(lambda: run.source.fate(slow) is Fate.DONE)
+        await until(lambda: run.source.state_of(slow) is RecordState.DONE)
         assert work.cancelled == [slow]
         error = run.log.lines[-1][2]["exc_info"]
         assert isinstance(error, HandlerTimeoutError)
@@ -118,13 +126,15 @@ async def test_a_handler_that_ignores_its_cancellation_pauses_its_partition() ->
         assert run.source.paused == []
         run.clock.advance(5)
         assert run.source.paused == [ORDERS]
-        assert run.source.fate(stuck) is Fate.PENDING, "it still runs: nobody else may have it"
+        assert run.source.state_of(stuck) is RecordState.PENDING, (
+            "it still runs: nobody else may have it"
+        )
         assert run.source.dropped_after == [(ORDERS, 0)]
         run.source.feed(other)
         await until(lambda: len(work.started) == 2)
         work.may_end.set()
         await until(lambda: not run.source.in_flight)
-        assert run.source.fate(stuck) is run.source.fate(other) is Fate.DONE
+        assert run.source.state_of(stuck) is run.source.state_of(other) is RecordState.DONE
         assert behind not in work.started
         await run.stop()
 
@@ -138,7 +148,7 @@ async def test_a_handler_that_fails_after_its_partition_was_paused_is_not_retrie
         run.clock.advance(6)
         work.error = ValueError("at last")
         work.may_end.set()
-        await until(lambda: run.source.fate(stuck) is Fate.ABANDONED)
+        await until(lambda: run.source.state_of(stuck) is RecordState.ABANDONED)
         assert run.clock.timers == []
         await run.stop()
 
@@ -151,7 +161,7 @@ async def test_a_partition_that_is_resumed_while_its_handler_is_stuck_works_as_b
         run.source.feed(stuck, behind)
         await until(lambda: work.started)
         run.clock.advance(6)
-        assert run.source.fate(behind) is Fate.DROPPED
+        assert run.source.state_of(behind) is RecordState.DROPPED
         run.source.paused.clear()  # the user resumes it: the tracker is the same
         run.source.feed(record(1))
         work.error = ValueError("at last")

@@ -9,9 +9,9 @@ from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (
     ORDERS,
     OTHERS,
-    Fate,
     HeldWork,
     LogLines,
+    RecordState,
     ScriptedSource,
     record,
     turns,
@@ -95,7 +95,7 @@ async def test_what_is_dropped_before_it_was_called_is_not_remembered(how: str) 
         run.source.feed(**cast("Any", {how: [ORDERS]}))
         await turns()
         if how == "revoke":
-            assert [run.source.fate(each) for each in mine[1:]] == [Fate.DROPPED] * 5
+            assert [run.source.state_of(each) for each in mine[1:]] == [RecordState.DROPPED] * 5
             work.end()
             await turns()
         work.end()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import ORDERS, Fate, HeldWork, record, turns, until
+from unit.handlers.scripted_source import ORDERS, HeldWork, RecordState, record, turns, until
 
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.model import Record  # noqa: TC001 - read when the predicate is checked
@@ -26,13 +26,13 @@ async def test_matched_records_are_forgotten_when_they_are_revoked_or_lost() -> 
         )
         run.source.feed(unwanted, first, behind)
         await until(lambda: work.running == [first])
-        await until(lambda: run.source.fate(unwanted) is Fate.DONE)
+        await until(lambda: run.source.state_of(unwanted) is RecordState.DONE)
         run.source.feed(revoke=[ORDERS])
         await turns()
         work.end()
         await until(lambda: not run.source.in_flight)
-        assert run.source.fate(first) is Fate.DONE
-        assert run.source.fate(behind) is Fate.DROPPED
+        assert run.source.state_of(first) is RecordState.DONE
+        assert run.source.state_of(behind) is RecordState.DROPPED
         again = [record(2, b"a", tracker_id=2), record(3, b"c", tracker_id=2)]
         run.source.feed(*again)
         await until(lambda: len(work.running) == 2)

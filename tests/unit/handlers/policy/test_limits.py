@@ -8,8 +8,8 @@ from unit.handlers.policy.limited_handlers import CLICKS, records, two
 from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (
     OTHERS,
-    Fate,
     HeldWork,
+    RecordState,
     record,
     turns,
     until,
@@ -76,8 +76,8 @@ async def test_limited_handlers_end_after_a_failure_that_stops_the_consumer() ->
         await turns()
         work.end()
         assert "boom" in str(await run.failure())
-        assert run.source.fate(behind) is Fate.DONE
-        assert run.source.fate(third) is Fate.DROPPED
+        assert run.source.state_of(behind) is RecordState.DONE
+        assert run.source.state_of(third) is RecordState.DROPPED
 
 
 async def test_batches_count_as_one_call_each() -> None:

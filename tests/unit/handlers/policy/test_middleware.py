@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import Fate, record, turns
+from unit.handlers.scripted_source import RecordState, record, turns
 
 from asyncrevoke import (
     BatchError,
@@ -255,7 +255,7 @@ async def test_without_middleware_the_compiled_call_is_used_as_it_is(
         async with running(function) as run:
             run.source.feed(one := record(7))
             await turns()
-            assert run.source.fate(one) is Fate.DONE
+            assert run.source.state_of(one) is RecordState.DONE
             await run.stop()
     assert handled == [7, 7]
 

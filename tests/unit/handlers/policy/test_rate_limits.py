@@ -9,8 +9,8 @@ from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (
     ORDERS,
     OTHERS,
-    Fate,
     HeldWork,
+    RecordState,
     record,
     turns,
     until,
@@ -126,7 +126,7 @@ async def test_records_below_the_last_started_run_at_their_rate_before_the_relea
         run.source.feed(a0, a1, b2, b3)
         await until(lambda: work.running == [a0, b2])
         run.source.feed(revoke=[ORDERS])
-        await until(lambda: run.source.fate(b3) is Fate.DROPPED)
+        await until(lambda: run.source.state_of(b3) is RecordState.DROPPED)
         work.end()
         await turns()
         assert work.started == [a0, b2], "the drain waits for the rate"

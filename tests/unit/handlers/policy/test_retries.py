@@ -13,8 +13,8 @@ from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (
     ORDERS,
     OTHERS,
-    Fate,
     HeldWork,
+    RecordState,
     record,
     turns,
     until,
@@ -102,7 +102,7 @@ async def test_a_failed_record_is_called_again_after_its_wait_and_is_then_done()
             run.clock.advance(0.01)
         await until(lambda: work.running)
         work.end()
-        await until(lambda: run.source.fate(only) is Fate.DONE)
+        await until(lambda: run.source.state_of(only) is RecordState.DONE)
         assert work.offsets == [0, 0, 0]
         assert [fields["attempt"] for _, _, fields in run.log.lines] == [1, 2]
         await run.stop()
@@ -121,7 +121,7 @@ async def test_after_the_last_attempt_on_error_applies() -> None:
         await until(lambda: work.running)
         work.end(error=BOOM)
         await until(lambda: work.running == [second])
-        assert run.source.fate(first) is Fate.DONE
+        assert run.source.state_of(first) is RecordState.DONE
         work.end()
         await run.stop()
 
@@ -139,7 +139,7 @@ async def test_after_the_last_attempt_the_consumer_stops_by_default() -> None:
         last = ValueError("last")
         work.end(error=last)
         assert await run.failure() is last
-        assert run.source.fate(only) is Fate.ABANDONED
+        assert run.source.state_of(only) is RecordState.ABANDONED
 
 
 @pytest.mark.parametrize(
@@ -241,12 +241,14 @@ async def test_a_record_that_waits_for_its_retry_is_abandoned_at_a_revocation() 
         run.source.feed(late)
         await until(lambda: late in work.running)
         run.source.feed(revoke=[ORDERS])
-        await until(lambda: run.source.fate(waits) is Fate.ABANDONED)
-        assert run.source.fate(behind) is Fate.ABANDONED, "the key's order would be broken by it"
+        await until(lambda: run.source.state_of(waits) is RecordState.ABANDONED)
+        assert run.source.state_of(behind) is RecordState.ABANDONED, (
+            "the key's order would be broken by it"
+        )
         assert run.clock.timers == []
         work.end()
         await until(lambda: not run.source.in_flight)
-        assert run.source.fate(runs) is run.source.fate(late) is Fate.DONE
+        assert run.source.state_of(runs) is run.source.state_of(late) is RecordState.DONE
         assert run.source.commit_point([waits, behind, runs, late]) == 0
         await run.stop()
         assert work.offsets == [0, 2, 3]
@@ -262,7 +264,7 @@ async def test_a_due_retry_without_a_worker_is_abandoned_at_a_revocation() -> No
         await until(lambda: work.running == [runs])
         run.clock.advance(1)
         run.source.feed(revoke=[ORDERS])
-        await until(lambda: run.source.fate(waits) is Fate.ABANDONED)
+        await until(lambda: run.source.state_of(waits) is RecordState.ABANDONED)
         work.end()
         await run.stop()
         assert work.offsets == [0, 1]
@@ -279,8 +281,8 @@ async def test_a_record_that_fails_during_a_revocation_is_not_retried() -> None:
         work.end(fails, error=BOOM)
         work.end(high)
         await until(lambda: not run.source.in_flight)
-        assert run.source.fate(fails) is run.source.fate(behind) is Fate.ABANDONED
-        assert run.source.fate(high) is Fate.DONE
+        assert run.source.state_of(fails) is run.source.state_of(behind) is RecordState.ABANDONED
+        assert run.source.state_of(high) is RecordState.DONE
         assert run.clock.timers == []
         await run.stop()
 
@@ -296,12 +298,12 @@ async def test_closing_waits_for_no_retry_and_starts_none() -> None:
         run.source.stop()
         await until(lambda: run.source.parked_now)
         work.end(fails, error=BOOM)
-        await until(lambda: run.source.fate(fails) is Fate.ABANDONED)
+        await until(lambda: run.source.state_of(fails) is RecordState.ABANDONED)
         assert run.clock.timers == []
         work.end(runs)
         await run.stop()
-        assert run.source.fate(waits) is Fate.ABANDONED
-        assert run.source.fate(runs) is Fate.DONE
+        assert run.source.state_of(waits) is RecordState.ABANDONED
+        assert run.source.state_of(runs) is RecordState.DONE
 
 
 async def test_a_lost_partition_s_waiting_records_are_forgotten() -> None:
@@ -331,7 +333,7 @@ async def test_a_cancelled_runner_abandons_records_that_wait_for_a_retry() -> No
         run.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run.task
-        assert run.source.fate(waits) is run.source.fate(behind) is Fate.ABANDONED
+        assert run.source.state_of(waits) is run.source.state_of(behind) is RecordState.ABANDONED
 
 
 # -- the context ----------------------------------------------------------------------------------
@@ -442,7 +444,7 @@ async def _any_schedule(data: st.DataObject) -> None:
                         for each in delivered
                         if each.topic_partition == of
                         and each.tracker_id == tracker[of]
-                        and source.fate(each) is Fate.PENDING
+                        and source.state_of(each) is RecordState.PENDING
                     ]
 
                 for _ in range(len(delivered)):
@@ -472,7 +474,7 @@ async def _any_schedule(data: st.DataObject) -> None:
         begun[lane(each)].append((each.tracker_id, each.offset))
     assert all(order == sorted(order) for order in begun.values()), "a lane out of order"
     for each in delivered:
-        fate = run.source.fate(each)
-        assert fate not in (Fate.PENDING, Fate.HELD), fate
-        assert fate is not Fate.DROPPED or each not in work.started
-        assert fate is not Fate.DONE or each in work.started
+        state = run.source.state_of(each)
+        assert state not in (RecordState.PENDING, RecordState.HELD), state
+        assert state is not RecordState.DROPPED or each not in work.started
+        assert state is not RecordState.DONE or each in work.started

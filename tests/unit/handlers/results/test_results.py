@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import ORDERS, Fate, record, turns, until
+from unit.handlers.scripted_source import ORDERS, RecordState, record, turns, until
 
 from asyncrevoke.errors import PublishError
 from asyncrevoke.handlers.policy.retry import Retry
@@ -32,7 +32,7 @@ async def echo(value: bytes) -> bytes:
 async def done(run: RunningHandlers, *records: Record) -> None:
     """These records, which were fed, are completed."""
     await turns()
-    await until(lambda: all(run.source.fate(each) is Fate.DONE for each in records))
+    await until(lambda: all(run.source.state_of(each) is RecordState.DONE for each in records))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_a_record_is_done_when_its_result_is_acknowledged(
         run.source.feed(*records)
         await until(lambda: broker.received == 1)
         await turns()
-        assert {run.source.fate(each) for each in records} == {Fate.PENDING}
+        assert {run.source.state_of(each) for each in records} == {RecordState.PENDING}
         broker.responding.set()
         await done(run, *records)
         await run.stop()
@@ -128,7 +128,7 @@ async def test_stopping_waits_for_results_in_flight(broker: ScriptedResultsBroke
         assert not run.task.done()
         broker.responding.set()
         await run.stop()
-    assert run.source.fate(second) is Fate.DONE
+    assert run.source.state_of(second) is RecordState.DONE
 
 
 async def test_a_cancelled_runner_abandons_records_whose_results_are_not_acknowledged(
@@ -143,10 +143,10 @@ async def test_a_cancelled_runner_abandons_records_whose_results_are_not_acknowl
         await until(lambda: broker.received == 2)
         run.task.cancel()
         await asyncio.wait([run.task])
-        assert run.source.fate(second) is Fate.ABANDONED
+        assert run.source.state_of(second) is RecordState.ABANDONED
         broker.responding.set()
         await turns()
-        assert run.source.fate(second) is Fate.ABANDONED
+        assert run.source.state_of(second) is RecordState.ABANDONED
 
 
 async def test_a_result_that_the_broker_rejects_later_fails_its_record_only(
@@ -235,7 +235,7 @@ async def test_a_rejected_result_stops_the_consumer_and_its_record_is_not_done(
         error = await run.failure()
     assert isinstance(error, PublishError)
     assert "grant WRITE" in str(error)
-    assert run.source.fate(records[1]) is Fate.ABANDONED
+    assert run.source.state_of(records[1]) is RecordState.ABANDONED
 
 
 async def test_a_rejected_result_of_a_lost_partition_is_forgotten(

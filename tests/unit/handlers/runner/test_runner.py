@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (
-    Fate,
     HeldWork,
+    RecordState,
     record,
     turns,
     until,
@@ -31,8 +31,8 @@ async def test_records_are_completed_as_their_handlers_end_in_any_order() -> Non
         run.source.feed(a, b, c)
         await until(lambda: len(work.running) == 3)
         work.end(c)
-        await until(lambda: run.source.fate(c) is Fate.DONE)
-        assert run.source.fate(a) is Fate.PENDING
+        await until(lambda: run.source.state_of(c) is RecordState.DONE)
+        assert run.source.state_of(a) is RecordState.PENDING
         work.end(a)
         work.end(b)
         await run.stop()

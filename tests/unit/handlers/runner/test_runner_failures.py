@@ -10,9 +10,9 @@ from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (
     ORDERS,
     OTHERS,
-    Fate,
     HeldWork,
     LogLines,
+    RecordState,
     ScriptedSource,
     record,
     turns,
@@ -51,10 +51,12 @@ async def test_a_failure_starts_no_records_lets_others_end_and_is_raised() -> No
         work.end()
         assert await run.failure() is boom
         assert "handled orders-0 at offset 0" in "".join(boom.__notes__)
-        assert run.source.fate(a0) is Fate.ABANDONED
-        assert run.source.fate(a1) is Fate.ABANDONED, "the key's order would be broken by it"
+        assert run.source.state_of(a0) is RecordState.ABANDONED
+        assert run.source.state_of(a1) is RecordState.ABANDONED, (
+            "the key's order would be broken by it"
+        )
         assert run.source.commit_point([a0, a1, b2]) == 0
-        assert run.source.fate(other[0]) is run.source.fate(b2) is Fate.DONE
+        assert run.source.state_of(other[0]) is run.source.state_of(b2) is RecordState.DONE
         assert run.source.in_flight == 0
 
 
@@ -94,7 +96,7 @@ async def test_a_failure_may_be_skipped() -> None:
         await until(lambda: first in work.running)
         work.end(first, error=ValueError("boom"))
         await until(lambda: second in work.running)
-        assert run.source.fate(first) is Fate.DONE
+        assert run.source.state_of(first) is RecordState.DONE
         assert run.log.events("warning") == ["handler failed; record skipped"]
         work.end()
         await run.stop()
@@ -122,7 +124,7 @@ async def test_a_value_that_does_not_decode_follows_the_policy(on_error: OnError
         await until(lambda: handled == ["good"])
         source.stop()
         await task
-        assert source.fate(bad) is Fate.DONE
+        assert source.state_of(bad) is RecordState.DONE
 
 
 async def test_a_cancelled_error_that_the_library_did_not_cause_is_a_failure() -> None:
@@ -193,11 +195,11 @@ async def test_an_error_inside_the_runner_is_raised_without_waiting_for_handlers
     async with running(work) as run:
         run.source.feed(a, b)
         await until(lambda: len(work.running) == 2)
-        run.source.fates[ORDERS, 1, 0] = Fate.DONE  # completing it again is rejected
+        run.source.states[ORDERS, 1, 0] = RecordState.DONE  # completing it again is rejected
         work.end(a)
         assert "ends a second time" in str(await run.failure())
         assert work.cancelled == [b]
-        assert run.source.fate(b) is Fate.ABANDONED
+        assert run.source.state_of(b) is RecordState.ABANDONED
 
 
 async def test_records_returned_while_a_failure_stops_the_source_are_not_started() -> None:
@@ -214,6 +216,6 @@ async def test_records_returned_while_a_failure_stops_the_source_are_not_started
         await run.failure()
         assert handled == sorted(handled)
         for each in (record(1, b"b"), record(2, b"c")):
-            if each.offset not in handled and (ORDERS, 1, each.offset) in run.source.fates:
-                assert run.source.fate(each) is Fate.DROPPED
+            if each.offset not in handled and (ORDERS, 1, each.offset) in run.source.states:
+                assert run.source.state_of(each) is RecordState.DROPPED
         assert run.source.in_flight == 0

@@ -9,8 +9,8 @@ from unit.handlers.scripted_runner import RunningHandlers, running
 from unit.handlers.scripted_source import (
     ORDERS,
     OTHERS,
-    Fate,
     HeldWork,
+    RecordState,
     record,
     turns,
     until,
@@ -30,7 +30,7 @@ async def test_a_revocation_drops_records_after_the_last_started_one_at_once() -
         run.source.feed(revoke=[ORDERS])
         await until(lambda: run.source.dropped_after)
         assert run.source.dropped_after == [(ORDERS, 2)]
-        assert run.source.fate(a3) is run.source.fate(b4) is Fate.DROPPED
+        assert run.source.state_of(a3) is run.source.state_of(b4) is RecordState.DROPPED
         work.end(a0)
         await until(lambda: a1 in work.running)
         work.end()
@@ -52,8 +52,8 @@ async def test_stopping_drops_unstarted_records_below_the_last_started_one_too()
         await until(lambda: len(work.running) == 2)
         run.source.stop()
         await turns()
-        assert [run.source.fate(each) for each in slow[1:]] == [Fate.ABANDONED] * 3
-        assert run.source.fate(late) is Fate.DROPPED
+        assert [run.source.state_of(each) for each in slow[1:]] == [RecordState.ABANDONED] * 3
+        assert run.source.state_of(late) is RecordState.DROPPED
         work.end()
         work.end()
         async with asyncio.timeout(5):
@@ -74,8 +74,8 @@ async def test_a_revocation_drops_gaps_if_the_source_allows_it() -> None:
         run.source.feed(revoke=[ORDERS])
         await until(lambda: run.source.dropped_after)
         assert run.source.dropped_after == [(ORDERS, 6)]
-        assert [run.source.fate(each) for each in slow[2:]] == [Fate.ABANDONED] * 3
-        assert run.source.fate(fast[2]) is Fate.DROPPED
+        assert [run.source.state_of(each) for each in slow[2:]] == [RecordState.ABANDONED] * 3
+        assert run.source.state_of(fast[2]) is RecordState.DROPPED
         assert run.source.in_flight == 4
         work.end()
         await until(lambda: work.running == [slow[1]])
@@ -109,13 +109,13 @@ async def test_a_revocation_abandons_a_record_that_was_started_before_it_was_rea
         work.end(error=ValueError("boom"))
         await until(lambda: run.clock.timers)
         run.source.feed(revoke=[ORDERS])
-        await until(lambda: run.source.fate(again) is Fate.ABANDONED)
+        await until(lambda: run.source.state_of(again) is RecordState.ABANDONED)
         run.source.revoking.clear()
         run.source.feed(other, again)
         await until(lambda: work.running == [other])
-        assert run.source.fate(again) is Fate.PENDING
+        assert run.source.state_of(again) is RecordState.PENDING
         run.source.feed(revoke=[ORDERS])
-        await until(lambda: run.source.fate(again) is Fate.ABANDONED)
+        await until(lambda: run.source.state_of(again) is RecordState.ABANDONED)
         work.end()
         await run.stop()
 
@@ -277,7 +277,7 @@ async def test_closing_drops_unstarted_records_of_every_partition() -> None:
         assert not run.task.done()
         work.end()
         await run.stop()
-        assert run.source.fate(a1) is Fate.DROPPED
+        assert run.source.state_of(a1) is RecordState.DROPPED
         assert run.source.in_flight == 0
 
 
@@ -291,7 +291,7 @@ async def test_cancelling_the_runner_cancels_handlers_and_abandons_their_records
         with pytest.raises(asyncio.CancelledError):
             await run.task
         assert set(work.cancelled) == {a0, b0}
-        assert {run.source.fate(each) for each in (a0, a1, b0)} == {Fate.ABANDONED}
+        assert {run.source.state_of(each) for each in (a0, a1, b0)} == {RecordState.ABANDONED}
 
 
 async def test_records_are_completed_though_the_runner_is_cancelled_in_the_same_turn() -> None:
@@ -302,9 +302,9 @@ async def test_records_are_completed_though_the_runner_is_cancelled_in_the_same_
         await until(lambda: len(work.running) == 2)
         work.end(first)
         await until(lambda: work.running == [other, behind])
-        assert run.source.fate(first) is Fate.PENDING
+        assert run.source.state_of(first) is RecordState.PENDING
         run.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run.task
-        assert run.source.fate(first) is Fate.DONE
-        assert {run.source.fate(each) for each in (behind, other)} == {Fate.ABANDONED}
+        assert run.source.state_of(first) is RecordState.DONE
+        assert {run.source.state_of(each) for each in (behind, other)} == {RecordState.ABANDONED}

@@ -12,8 +12,8 @@ from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (
     ORDERS,
     OTHERS,
-    Fate,
     HeldWork,
+    RecordState,
     record,
     turns,
 )
@@ -88,12 +88,14 @@ async def _any_schedule(data: st.DataObject) -> None:
                 await turns(40)
                 for each in delivered:
                     if each.topic_partition == partition and each.tracker_id == tracker[partition]:
-                        dropped = source.fate(each) is Fate.DROPPED
+                        dropped = source.state_of(each) is RecordState.DROPPED
                         assert dropped == (each.offset > highest), (each.offset, highest)
                         if source.gaps_from <= each.offset < highest and each not in work.started:
-                            assert source.fate(each) is Fate.ABANDONED, "a gap is kept"
+                            assert source.state_of(each) is RecordState.ABANDONED, "a gap is kept"
                         if each.offset < min(source.gaps_from, highest):
-                            assert source.fate(each) is not Fate.ABANDONED, "a gap is dropped"
+                            assert source.state_of(each) is not RecordState.ABANDONED, (
+                                "a gap is dropped"
+                            )
                 tracker[partition] += 1  # released: its next assignment has another tracker
                 continue
             elif step == "lose":
@@ -115,7 +117,12 @@ async def _any_schedule(data: st.DataObject) -> None:
     assert all(order == sorted(order) for order in begun.values()), "a lane out of order"
     assert len(set(map(id, work.started))) == len(work.started), "a record handled twice"
     for each in delivered:
-        fate = run.source.fate(each)
-        assert fate in (Fate.DONE, Fate.DROPPED, Fate.ABANDONED, Fate.LOST), fate
-        assert fate not in (Fate.DROPPED, Fate.ABANDONED) or each not in work.started
-        assert fate is not Fate.DONE or each in work.started
+        state = run.source.state_of(each)
+        assert state in (
+            RecordState.DONE,
+            RecordState.DROPPED,
+            RecordState.ABANDONED,
+            RecordState.LOST,
+        ), state
+        assert state not in (RecordState.DROPPED, RecordState.ABANDONED) or each not in work.started
+        assert state is not RecordState.DONE or each in work.started

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.handlers.scheduling.held_batches import BOOM, HeldBatches, batching, some
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import ORDERS, OTHERS, Fate, record, turns, until
+from unit.handlers.scripted_source import ORDERS, OTHERS, RecordState, record, turns, until
 
 from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.handlers.policy.context import HandlerContext  # noqa: TC001 - read at run time
@@ -177,12 +177,12 @@ async def _any_schedule(data: st.DataObject) -> None:
                     for each in delivered
                     if each.topic_partition == partition
                     and each.tracker_id == tracker[partition]
-                    and source.fate(each) is Fate.PENDING
+                    and source.state_of(each) is RecordState.PENDING
                 ]
                 while any(each == partition for each in work.partitions):
                     work.end(partition=partition)
                     await turns(40)
-                assert [each for each in left if source.fate(each) is Fate.PENDING] == []
+                assert [each for each in left if source.state_of(each) is RecordState.PENDING] == []
                 source.revoking.discard(partition)
                 tracker[partition] += 1
             elif step == "lose":
@@ -211,4 +211,4 @@ async def _any_schedule(data: st.DataObject) -> None:
             ), "either new records, or again those of the last batch"
             lasts[tracker_id] = max(lasts.get(tracker_id, -1), records[-1].offset)
     for each in delivered:
-        assert run.source.fate(each) not in (Fate.PENDING, Fate.HELD)
+        assert run.source.state_of(each) not in (RecordState.PENDING, RecordState.HELD)

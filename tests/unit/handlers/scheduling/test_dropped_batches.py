@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from unit.handlers.scheduling.held_batches import BOOM, RETRY, HeldBatches, batching, some
-from unit.handlers.scripted_source import ORDERS, OTHERS, Fate, turns, until
+from unit.handlers.scripted_source import ORDERS, OTHERS, RecordState, turns, until
 
 from asyncrevoke.handlers.policy.batch import BatchError
 
@@ -46,7 +46,7 @@ async def test_a_batch_that_waits_for_its_retry_is_abandoned_at_a_revocation() -
         run.source.feed(revoke=[ORDERS])
         await until(lambda: not run.source.in_flight)
         assert run.source.commit_point(some(0, 1, 2)) == 1
-        assert run.source.fate(some(4)[0]) is Fate.DROPPED
+        assert run.source.state_of(some(4)[0]) is RecordState.DROPPED
         await run.stop()
 
 
@@ -59,16 +59,16 @@ async def test_a_revocation_divides_a_batch_that_begins_with_a_record_read_again
         work.fail_first(BatchError({1: BOOM}))
         await until(lambda: run.clock.timers)
         run.source.feed(revoke=[ORDERS])
-        await until(lambda: run.source.fate(some(1)[0]) is Fate.ABANDONED)
+        await until(lambda: run.source.state_of(some(1)[0]) is RecordState.ABANDONED)
         run.source.revoking.clear()
         run.source.feed(*some(0, 1, 2, partition=OTHERS), *some(1, 6, 7))
         await until(lambda: len(work.running) == 2)
         run.source.feed(revoke=[ORDERS])
         await until(lambda: run.source.dropped_after == [(ORDERS, 5)])
-        assert run.source.fate(some(1)[0]) is Fate.ABANDONED
+        assert run.source.state_of(some(1)[0]) is RecordState.ABANDONED
         work.end()
         await run.stop()
-        assert [run.source.fate(each) for each in some(3, 4, 5)] == [Fate.DONE] * 3
+        assert [run.source.state_of(each) for each in some(3, 4, 5)] == [RecordState.DONE] * 3
 
 
 async def test_after_a_withdrawn_revocation_batches_are_collected_again() -> None:
@@ -116,4 +116,4 @@ async def test_cancelling_the_runner_abandons_all_of_a_batch() -> None:
         run.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run.task
-        assert {run.source.fate(each) for each in some(*range(5))} == {Fate.ABANDONED}
+        assert {run.source.state_of(each) for each in some(*range(5))} == {RecordState.ABANDONED}

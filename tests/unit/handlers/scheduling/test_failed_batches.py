@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from unit.handlers.scheduling.held_batches import BOOM, RETRY, HeldBatches, batching, some
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import ORDERS, Fate, record, turns, until
+from unit.handlers.scripted_source import ORDERS, RecordState, record, turns, until
 
 from asyncrevoke.errors import ConfigError, DecodeError
 from asyncrevoke.handlers.policy.batch import BatchError
@@ -137,7 +137,7 @@ async def test_a_failed_batch_may_pause_its_partition() -> None:
         await until(lambda: work.running)
         work.end(BatchError({1: BOOM}))
         await until(lambda: run.source.paused == [ORDERS])
-        assert run.source.fate(some(1)[0]) is Fate.ABANDONED
+        assert run.source.state_of(some(1)[0]) is RecordState.ABANDONED
         assert run.source.dropped_after == [(ORDERS, 2)]
         assert run.source.in_flight == 0
         await run.stop()

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from unit.handlers.scripted_runner import running
-from unit.handlers.scripted_source import ORDERS, OTHERS, Fate, HeldWork, record, turns, until
+from unit.handlers.scripted_source import (
+    ORDERS,
+    OTHERS,
+    HeldWork,
+    RecordState,
+    record,
+    turns,
+    until,
+)
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
@@ -282,7 +290,7 @@ async def test_a_record_without_an_order_stops_the_consumer_by_default(failing: 
         work.end()
         error = await run.failure()
         assert isinstance(error, DecodeError)
-        assert run.source.fate(taken[1]) is Fate.ABANDONED
+        assert run.source.state_of(taken[1]) is RecordState.ABANDONED
         assert run.source.commit_point(taken) == 1
 
 
@@ -305,7 +313,7 @@ async def test_a_record_without_an_order_that_is_dropped_is_forgotten() -> None:
         run.source.feed(*taken)
         await until(lambda: work.running)
         run.source.feed(revoke=[ORDERS])
-        await until(lambda: run.source.fate(taken[1]) is Fate.DROPPED)
+        await until(lambda: run.source.state_of(taken[1]) is RecordState.DROPPED)
         work.end()
         await run.stop()
 

@@ -13,9 +13,9 @@ from unit.core.scripted_group import ScriptedGroup
 from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (
     ORDERS,
-    Fate,
     HeldWork,
     LogLines,
+    RecordState,
     ScriptedSource,
     record,
     turns,
@@ -160,7 +160,7 @@ async def test_a_record_lost_after_an_unconfirmed_membership_never_starts() -> N
         work.end()
         await turns()
         run.source.feed(lost=[ORDERS])
-        await until(lambda: run.source.fate(queued) is Fate.LOST)
+        await until(lambda: run.source.state_of(queued) is RecordState.LOST)
         run.source.membership.confirm()
         await turns()
         assert work.offsets == [0]
@@ -211,7 +211,7 @@ async def test_a_handler_whose_row_is_written_while_membership_is_unconfirmed_wa
         await until(lambda: work.running)
         work.end()
         await run.stop()
-    assert run.source.fate(one) is Fate.DONE
+    assert run.source.state_of(one) is RecordState.DONE
 
 
 async def test_a_handler_never_starts_if_its_partition_is_lost_while_its_row_is_written() -> None:
@@ -254,7 +254,7 @@ async def test_a_task_group_waits_for_the_confirmation_when_it_is_left() -> None
     await until(lambda: work.running)
     work.end()
     await task
-    assert source.fate(one) is Fate.DONE
+    assert source.state_of(one) is RecordState.DONE
 
 
 async def test_a_task_group_ends_when_all_unconfirmed_records_are_lost() -> None:

@@ -9,7 +9,7 @@ import pytest
 from unit.handlers.scripted_source import (
     ORDERS,
     OTHERS,
-    Fate,
+    RecordState,
     record,
     turns,
     until,
@@ -35,13 +35,13 @@ async def test_records_are_done_when_their_tasks_end_and_leaving_waits_for_all(
             assert await tasks.submit(setting.work, a)
             assert await tasks.submit(setting.work, b)
             assert tasks.in_flight == 2
-            assert setting.source.fate(a) is Fate.HELD
+            assert setting.source.state_of(a) is RecordState.HELD
             assert setting.work.started == []
 
     task = asyncio.create_task(body())
     await until(lambda: len(setting.work.running) == 2)
     setting.work.end(b)
-    await until(lambda: setting.source.fate(b) is Fate.DONE)
+    await until(lambda: setting.source.state_of(b) is RecordState.DONE)
     await turns()
     assert not task.done()
     assert setting.source.parked_now == 1, "leaving is a poll boundary"
@@ -85,7 +85,7 @@ async def test_submit_waits_for_room_which_is_a_poll_boundary(setting: Setting) 
         await turns()
         assert not third.done()
         assert setting.source.parked_now == 1
-        assert setting.source.fate(records[2]) is Fate.PENDING
+        assert setting.source.state_of(records[2]) is RecordState.PENDING
         setting.work.end()
         assert await third
         assert setting.source.parked_now == 0
@@ -102,7 +102,7 @@ async def test_a_cancelled_submit_has_registered_nothing(setting: Setting) -> No
         await turns()
         waiting.cancel()
         await asyncio.wait([waiting])
-        assert setting.source.fate(second) is Fate.PENDING
+        assert setting.source.state_of(second) is RecordState.PENDING
         setting.work.end()
         await until(lambda: tasks.in_flight == 0)
         assert await tasks.submit(setting.work, second), "the room was not taken"

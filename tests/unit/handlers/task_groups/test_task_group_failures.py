@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from unit.handlers.scripted_source import (
-    Fate,
+    RecordState,
     record,
     turns,
     until,
@@ -37,7 +37,7 @@ async def test_an_exception_in_the_body_cancels_tasks_and_their_records_are_not_
     with pytest.raises(ZeroDivisionError):
         await body()
     assert set(setting.work.cancelled) == {a0, b0}
-    assert {setting.source.fate(each) for each in (a0, a1, b0)} == {Fate.ABANDONED}
+    assert {setting.source.state_of(each) for each in (a0, a1, b0)} == {RecordState.ABANDONED}
     assert tasks.in_flight == 0
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -55,7 +55,7 @@ async def test_cancelling_while_the_group_is_left_cancels_its_tasks(setting: Set
     with pytest.raises(asyncio.CancelledError):
         await task
     assert setting.work.cancelled == [one]
-    assert setting.source.fate(one) is Fate.ABANDONED
+    assert setting.source.state_of(one) is RecordState.ABANDONED
     assert setting.source.parked_now == 0
 
 
@@ -82,8 +82,8 @@ async def test_a_failure_ends_the_iterator_and_is_raised_on_leaving(setting: Set
         await task
     assert caught.value is boom
     assert "orders-0 at offset 0" in "".join(boom.__notes__)
-    assert setting.source.fate(b2) is Fate.DONE
-    assert {setting.source.fate(each) for each in (a0, a1, b3)} == {Fate.ABANDONED}
+    assert setting.source.state_of(b2) is RecordState.DONE
+    assert {setting.source.state_of(each) for each in (a0, a1, b3)} == {RecordState.ABANDONED}
 
 
 async def test_a_failure_is_raised_by_the_next_submit_and_running_tasks_end(
@@ -107,8 +107,8 @@ async def test_a_failure_is_raised_by_the_next_submit_and_running_tasks_end(
     with pytest.raises(ValueError, match="boom"):
         await task
     assert setting.work.cancelled == []
-    assert setting.source.fate(b) is Fate.DONE
-    assert setting.source.fate(c) is Fate.PENDING
+    assert setting.source.state_of(b) is RecordState.DONE
+    assert setting.source.state_of(c) is RecordState.PENDING
 
 
 async def test_an_error_of_the_body_is_raised_and_a_failed_task_is_logged(setting: Setting) -> None:
@@ -154,7 +154,7 @@ async def test_a_task_that_exits_is_not_skipped(
     except (SystemExit, KeyboardInterrupt) as error:
         caught.append(error)
     assert caught == [reason]
-    assert setting.source.fate(one) is Fate.ABANDONED
+    assert setting.source.state_of(one) is RecordState.ABANDONED
 
 
 async def test_a_cancelled_error_that_the_library_did_not_cause_is_a_failure(
@@ -199,7 +199,7 @@ async def test_a_task_that_does_not_end_when_cancelled_is_abandoned_with_one_log
     (line,) = [line for line in setting.log.lines if line[0] == "error"]
     assert "abandoned" in line[1]
     assert line[2]["offset"] == 0
-    assert setting.source.fate(one) is Fate.ABANDONED
+    assert setting.source.state_of(one) is RecordState.ABANDONED
     release.set()
     await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
     assert setting.source.completions == [], "it was given up: it cannot count any more"

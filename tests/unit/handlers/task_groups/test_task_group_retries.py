@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unit.handlers.scripted_source import (
     ORDERS,
     OTHERS,
-    Fate,
+    RecordState,
     record,
     turns,
     until,
@@ -55,11 +55,11 @@ async def test_a_record_that_waits_for_a_retry_is_abandoned_when_its_partition_i
         setting.work.end(a0, error=ValueError("boom"))
         await turns()
         tasks.observe(setting.source.batch(revoke=[ORDERS]))
-        assert {setting.source.fate(each) for each in (a0, a1)} == {Fate.ABANDONED}
+        assert {setting.source.state_of(each) for each in (a0, a1)} == {RecordState.ABANDONED}
         assert tasks.in_flight == 1
         setting.work.end(b, error=ValueError("while it is revoked"))
         await turns()
-        assert setting.source.fate(b) is Fate.ABANDONED
+        assert setting.source.state_of(b) is RecordState.ABANDONED
     assert setting.clock.timers == []
 
 
@@ -81,7 +81,7 @@ async def test_leaving_abandons_records_that_wait_for_a_retry_and_waits_for_othe
     setting.work.end()
     await leaving
     assert setting.source.completions == [b]
-    assert {setting.source.fate(each) for each in (a0, a1)} == {Fate.ABANDONED}
+    assert {setting.source.state_of(each) for each in (a0, a1)} == {RecordState.ABANDONED}
     assert setting.clock.timers == []
 
 
@@ -93,7 +93,7 @@ async def test_a_stop_ends_retries_with_the_next_failure(setting: Setting) -> No
         setting.source.stop()
         setting.work.end(error=ValueError("boom"))
         await until(lambda: tasks.in_flight == 0)
-    assert setting.source.fate(one) is Fate.ABANDONED
+    assert setting.source.state_of(one) is RecordState.ABANDONED
 
 
 async def test_a_record_is_written_to_the_dead_letter_topic_after_its_last_attempt(
@@ -126,9 +126,9 @@ async def test_a_dead_letter_that_cannot_be_sent_pauses_its_partition(setting: S
         await turns()
         assert setting.source.paused == [ORDERS]
         assert not await tasks.submit(setting.work, a1), "after it in a paused partition"
-        assert setting.source.fate(a1) is Fate.ABANDONED, "it is delivered again"
+        assert setting.source.state_of(a1) is RecordState.ABANDONED, "it is delivered again"
         setting.work.end(other)
-    assert setting.source.fate(a0) is Fate.ABANDONED
+    assert setting.source.state_of(a0) is RecordState.ABANDONED
     assert setting.source.completions == [other]
 
 
@@ -150,7 +150,7 @@ async def test_a_failure_may_pause_its_partition(setting: Setting) -> None:
         assert await tasks.submit(setting.work, again)
         await turns()
         setting.work.end()
-    assert setting.source.fate(a1) is Fate.ABANDONED
+    assert setting.source.state_of(a1) is RecordState.ABANDONED
     assert setting.source.completions == [b, again]
 
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.cli.demo.judge import Evidence, GroupResult, Produced, RecordId, Stall, judge
+from asyncrevoke.cli.demo.group_result import (
+    Evidence,
+    GroupResult,
+    Produced,
+    RecordId,
+    Stall,
+    evaluate,
+)
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
 from asyncrevoke.model import TopicPartition
 
@@ -56,7 +63,7 @@ def result_of(
     killed: Mapping[str, Mapping[TopicPartition, int]] | None = None,
 ) -> GroupResult:
     ends = {record.partition: record.offset + 1 for record in records}
-    return judge(
+    return evaluate(
         Evidence(
             produced=records,
             handled=[line for each in calls for line in each],

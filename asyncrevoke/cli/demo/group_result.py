@@ -131,7 +131,7 @@ class ObservedCall(NamedTuple):
     returned: bool
 
 
-def judge(evidence: Evidence) -> GroupResult:
+def evaluate(evidence: Evidence) -> GroupResult:
     """Evaluate a run."""
     calls = handler_calls(evidence.handled, evidence.died)
     by_record: dict[RecordId, list[ObservedCall]] = defaultdict(list)
