@@ -7,6 +7,7 @@ the one before. numpy reads all other fields, one field of all records at a time
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -126,7 +127,7 @@ def _address(data: Buffer | bytearray) -> int:
 def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end: int) -> Fields:
     """The fields of the records from offset ``start`` up to, not including, ``end``, in consecutive
     batches of these sizes from position ``first`` on."""
-    begins: list[int] = []
+    begins = array("q")
     facts: list[tuple[int, int, bool, int]] = []
     counts: list[int] = []
     singly = 1
@@ -171,7 +172,7 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
     )
 
 
-def walk(data: Joined, at: int, stop: int, count: int, begins: list[int], singly: int = 1) -> int:
+def walk(data: Joined, at: int, stop: int, count: int, begins: array[int], singly: int = 1) -> int:
     """Append the position of each record, which begins with its length as a varint.
 
     A step finds consecutive records of one length; it is tried after ``singly`` records. Returns
@@ -200,7 +201,8 @@ def walk(data: Joined, at: int, stop: int, count: int, begins: list[int], singly
             most = min(left, (stop - at) // size, _MOST_ALIKE)
             if most > 0:
                 same = _alike(content, at, size, most)
-                begins.extend(range(at, at + same * size, size))
+                alike = np.arange(at, at + same * size, size, dtype=np.int64)
+                begins.frombytes(alike.tobytes())
                 at += same * size
                 left -= same
                 worthwhile = same == most or same >= _WORTHWHILE
