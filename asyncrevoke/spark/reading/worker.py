@@ -10,6 +10,7 @@ import os
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,6 +37,7 @@ _TRIM_THRESHOLD = 128 * 1024 * 1024
 # Allocations between two garbage collections of the youngest generation.
 _GC_THRESHOLD = 50_000
 _DISCONNECT_SECONDS = 5.0
+_EXCLUDING_CALLS = 2
 
 
 class PythonWorker:
@@ -106,6 +108,18 @@ class PythonWorker:
 
 
 _current: list[PythonWorker] = []
+_calls = count()
+
+
+def exclude_modules_from_collections() -> None:
+    """Keep Spark's garbage collections from visiting the modules. Called when Spark begins to use a
+    Python process, because Spark collects garbage after each task and each planning.
+
+    The first call excludes the modules that are loaded, the second one those that were imported in
+    between. Later calls do nothing: what is excluded is never freed.
+    """
+    if next(_calls) < _EXCLUDING_CALLS:
+        gc.freeze()
 
 
 def keep_freed_memory() -> None:

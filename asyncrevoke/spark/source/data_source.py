@@ -19,6 +19,7 @@ from asyncrevoke.spark.reading.record_columns import (
     UNREADABLE,
     check_columns,
 )
+from asyncrevoke.spark.reading.worker import exclude_modules_from_collections
 from asyncrevoke.spark.sink.writers import StreamWriter, TableWriter
 from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.stream_reader import StreamReader
@@ -49,6 +50,7 @@ class KafkaSource(DataSource):
     def schema(self) -> str:
         """All columns; ``headers``, ``unreadable``, ``schema_id`` and ``payload`` only if options
         include them."""
+        exclude_modules_from_collections()
         options = SourceOptions.of(self.options)
         included = {
             HEADERS: options.include_headers,
@@ -59,6 +61,7 @@ class KafkaSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a table."""
+        exclude_modules_from_collections()
         options = SourceOptions.of(self.options)
         kind = FilteringTableReader if options.push_filters else TableReader
         return kind(options, check_columns(schema))

@@ -12,7 +12,7 @@ from asyncrevoke.spark.reading.batch_reader import BatchReader
 from asyncrevoke.spark.reading.range_reader import RangesReader
 from asyncrevoke.spark.reading.read_ahead import read_ahead
 from asyncrevoke.spark.reading.record_columns import RecordColumns
-from asyncrevoke.spark.reading.worker import PythonWorker
+from asyncrevoke.spark.reading.worker import PythonWorker, exclude_modules_from_collections
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -58,6 +58,7 @@ class RangeRows:
 
     def read(self, ranges: Sequence[OffsetRange]) -> Generator[ArrowRecordBatch]:
         """The rows of ranges; called in a task."""
+        exclude_modules_from_collections()
         for _, of_topic in groupby(ranges, lambda each: each.topic):
             yield from self._rows_of(list(of_topic))
 
