@@ -2,17 +2,63 @@
 
 ``python -m benchmarks.spark.read --packages``, and with ``--size 1000``, ``--spread 50`` or
 ``--compression lz4``.
+
+With ``--prepared`` also a source in Python that passes one prepared Arrow batch to Spark again and
+again: no source in Python is faster.
 """
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING
 
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from asyncrevoke.model import Record
+from asyncrevoke.spark.reading.record_columns import SCHEMA, RecordColumns
 from asyncrevoke.spark.source.data_source import register
-from benchmarks.spark.topic import TOPIC, compare, parser, running, values_of
+from benchmarks.spark.topic import PARTITIONS, TOPIC, compare, parser, running, values_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from asyncrevoke.spark.arrow import ArrowRecordBatch
+
+_ROWS = 1000
+
+
+class _Prepared(DataSource):
+    """Reads nothing, and has as many rows as its option ``records``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "prepared"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        batches = int(self.options["records"]) // PARTITIONS // _ROWS
+        return _PreparedReader(schema.names, batches, int(self.options["size"]))
+
+
+class _PreparedReader(DataSourceReader):
+    def __init__(self, names: Sequence[str], batches: int, size: int) -> None:
+        self._names, self._batches, self._size = names, batches, size
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[ArrowRecordBatch]:
+        value = b"v" * self._size
+        records = [
+            Record(TOPIC, partition.value, number, 1_700_000_000_000, 0, b"%d" % number, value)
+            for number in range(_ROWS)
+        ]
+        return repeat(RecordColumns(self._names).batch(records), self._batches)
 
 
 def main() -> None:
@@ -22,6 +68,7 @@ def main() -> None:
         "--spread", type=int, default=0, help="sizes differ from --size by at most this many bytes"
     )
     options.add_argument("--compression", default="none", help="none, gzip, snappy, lz4 or zstd")
+    options.add_argument("--prepared", action="store_true", help="also a source that reads nothing")
     arguments = options.parse_args()
     compression = arguments.compression
     values = values_of(arguments.size, arguments.spread, compressible=compression != "none")
@@ -47,6 +94,11 @@ def main() -> None:
                 "connector, 8 MB fetches": lambda: connector(**fetches),
                 **ways,
             }
+        if arguments.prepared:
+            spark.dataSource.register(_Prepared)
+            prepared = spark.read.format("prepared").option("size", arguments.size)
+            prepared = prepared.option("records", arguments.records)
+            ways["one prepared batch"] = lambda: _take(prepared.load())
         compare(arguments, ways)
 
 
