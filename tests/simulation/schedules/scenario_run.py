@@ -62,8 +62,12 @@ class ScenarioRun:
         grace = 25.0 + 2 * (schedule.rebalance_timeout + schedule.session_timeout)
         if schedule.disturbance is Disturbance.FAULTS:
             grace += 30.0
-        deadline = world.clock.now + grace
+        deadline, done = world.clock.now + grace, 0
         while world.checker.unfinished(self._live_clients()):
+            if world.state.counts["done"] > done:
+                # Slow records may take longer than that together.
+                done = world.state.counts["done"]
+                deadline = world.clock.now + grace
             if not world.live():
                 world.join(ConsumerStyle.LOOP, WorkTime(), schedule.later_assignors)
             elif not self._rescued and self._is_overlooked():
