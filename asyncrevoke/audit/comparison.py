@@ -170,10 +170,16 @@ class Comparison:
 
     def compare(self, ranges: Sequence[Range]) -> list[Range]:
         """Set the ranges to compare record by record. Returns the ranges that ``source`` needs:
-        these, and the first record after each handover."""
+        these, and the first record after each handover if the log still has it."""
         columns = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
         self._db.put("ranges", columns, ranges)
-        rows = self._db.rows("SELECT DISTINCT part, off, off + 1 FROM handovers")
+        rows = self._db.rows(
+            """
+            SELECT DISTINCT h.part, h.off, h.off + 1
+            FROM handovers AS h JOIN windows AS w ON w.part = h.part
+            WHERE h.off >= w.log_start AND h.off < w.log_end
+            """
+        )
         more = [
             Range(*row)
             for row in sorted(rows)

@@ -282,6 +282,20 @@ def test_a_stall_has_its_length(tmp_path: Path) -> None:
     assert anomaly.evidence["seconds"] == pytest.approx(20.005)
 
 
+@pytest.mark.parametrize(
+    "topic", [JournalledTopic(lo=60), JournalledTopic(hi=45)], ids=["retention", "end"]
+)
+def test_only_records_of_the_log_are_read_to_measure_a_stall(
+    tmp_path: Path, topic: JournalledTopic
+) -> None:
+    members = clean_run()
+    a_stall(*members)
+    audited(tmp_path, *members, topic=topic)
+    bounds = topic.bounds[0]
+    assert topic.asked
+    assert all(bounds.lo <= each.lo < each.hi <= bounds.hi for each in topic.asked)
+
+
 def test_uncommitted_offsets_are_reported(tmp_path: Path) -> None:
     a, _ = clean_run()
     assert found(audited(tmp_path, a)) == [("pending", 50, 99)]
