@@ -148,7 +148,7 @@ class Driver:
         self._root: asyncio.Task[None] | None = None
         self._stopping = self._loop.create_future()
         self._listener_task: asyncio.Task[None] | None = None
-        self._call_scheduled = False
+        self._next_call: asyncio.TimerHandle | None = None
         self.wake = asyncio.Event()
         self.error: FatalError | None = None
 
@@ -183,14 +183,18 @@ class Driver:
 
         Several requests before that make one call; ``call`` is the same each time.
         """
-        if not self._call_scheduled:
-            self._call_scheduled = True
+        if self._next_call is None:
             # A timer, because call_soon() runs before due timers.
-            now = self.now()
-            self._loop.call_at(now, self._call_now, call)
+            self._next_call = self._loop.call_at(self.now(), self._call_now, call)
+
+    def cancel_call(self) -> None:
+        """Forget the last :meth:`call_soon`, which costs an iteration of the event loop."""
+        if self._next_call is not None:
+            self._next_call.cancel()
+            self._next_call = None
 
     def _call_now(self, call: Callable[[float], None]) -> None:
-        self._call_scheduled = False
+        self._next_call = None
         if self._stopping.done():
             return
         try:

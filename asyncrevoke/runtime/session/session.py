@@ -269,6 +269,8 @@ class Session:
             if self.core.owes_plan:
                 # Planning and writing fetch requests takes time: deliver the records first.
                 self._driver.call_soon(self.core.plan_owed)
+            else:
+                self._driver.cancel_call()
 
     def stop(self) -> None:
         """End the iterator with its next step, which counts the previous batch. From any thread.

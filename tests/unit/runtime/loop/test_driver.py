@@ -116,6 +116,16 @@ async def test_what_is_called_soon_runs_once_and_behind_all_that_was_woken_befor
     await until(lambda: len(order) == 3)
 
 
+async def test_a_cancelled_call_is_not_made_and_a_later_one_is(driver: Driver) -> None:
+    calls: list[str] = []
+    driver.call_soon(lambda _now: calls.append("cancelled"))
+    driver.cancel_call()
+    driver.cancel_call()
+    driver.call_soon(lambda _now: calls.append("made"))
+    await until(lambda: calls)
+    assert calls == ["made"]
+
+
 async def test_what_fails_when_it_is_called_soon_ends_the_consumer(driver: Driver) -> None:
     def plan(_now: float) -> None:
         raise ZeroDivisionError
