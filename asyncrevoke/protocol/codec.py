@@ -11,7 +11,7 @@ import io
 import struct
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.dialects import (
@@ -26,6 +26,7 @@ from asyncrevoke.protocol.dialects import (
 )
 from asyncrevoke.protocol.dialects.entity import entity
 from asyncrevoke.protocol.guard import read_response
+from asyncrevoke.protocol.messages import Response
 from asyncrevoke.protocol.pieces import read_in_pieces
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from kio.static.protocol import Entity
 
     from asyncrevoke.protocol.dialects.dialect import Dialect
-    from asyncrevoke.protocol.messages import Request, Response
+    from asyncrevoke.protocol.messages import Request
 
 
 class UnsupportedVersion(Exception):  # noqa: N818 - as the Kafka protocol calls it
@@ -45,8 +46,7 @@ class MalformedResponse(Exception):  # noqa: N818 - it names what was read
     """Bytes that are not a response to the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedResponse:
+class DecodedResponse(NamedTuple):
     """A response. ``unknown_errors`` are error codes of a newer Kafka; ``message`` has
     ``unknown_server_error`` in their place."""
 
@@ -86,6 +86,7 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
 # it is decoded in a thread, element by element, so that other threads can run.
 LARGE_RESPONSE: Final = 128 * 1024
 REQUESTS: Final[tuple[type[Request], ...]] = tuple(_APIS)
+_NOT_OFFERED: Final = (0, -1)
 _CORRELATION_ID: Final = struct.Struct(">i")
 
 
@@ -112,16 +113,16 @@ def choose_version(
     ``UnsupportedVersion`` with a sentence.
     """
     api = _api(message_type)
+    lowest, highest = broker_versions.get(api.key, _NOT_OFFERED)
+    for version in api.versions:
+        if lowest <= version <= highest and (by_id or version < api.by_id_from):
+            return version
     name = message_type.__name__.removesuffix("Request")
-    spoken = " and ".join(str(version) for version in sorted(api.versions))
     if api.key not in broker_versions:
         raise UnsupportedVersion(
             f"the broker does not offer {name}: Apache Kafka does, is this another server?"
         )
-    lowest, highest = broker_versions[api.key]
-    for version in api.versions:
-        if lowest <= version <= highest and (by_id or version < api.by_id_from):
-            return version
+    spoken = " and ".join(str(version) for version in sorted(api.versions))
     fix = "upgrade the brokers" if highest < min(api.versions) else "upgrade asyncrevoke"
     raise UnsupportedVersion(
         f"the broker offers versions {lowest} to {highest} of {name}, this client supports"
@@ -217,9 +218,8 @@ def decode_fast_path(
 ) -> DecodedResponse | None:
     """Decode a response that has a fast path, whatever its size.
 
-    None if it has none, or is malformed. Raises ``MalformedResponse`` for a frame without a header.
+    None if it has none, or is malformed.
     """
-    correlation_id(frame)
     shortcut = _dialect(message_type, version).shortcut
     if shortcut is None:
         return None

@@ -134,12 +134,9 @@ class PartitionCursor:
         self.move_to(None)
         self.in_flight = True
 
-    def end_fetch(self) -> None:
-        """The fetch has a response, or has failed."""
+    def end_fetch(self, *, busy: bool) -> None:
+        """The fetch has a response, or has failed. ``busy``: it brought records."""
         self.in_flight = False
-
-    def set_busy(self, busy: bool) -> None:
-        """Whether the last fetch brought records."""
         self.busy = busy
 
     def set_filling(self, filling: bool) -> None:

@@ -408,7 +408,6 @@ class Fetcher:
                 fruitless = reply.fruitless and not served
                 if fetch.session is not None:
                     fetch.session.response_received(reply.response.session_id)
-                self._cluster.brokers.note_success(fetch.node)
                 self._log.over(now, f"node {broker.node_id}", "fetching again", node=broker.node_id)
                 in_halves = reply.is_large and reply.is_within_limit
                 broker.response_received(now, fetch, fruitless=fruitless, in_halves=in_halves)
@@ -443,15 +442,13 @@ class Fetcher:
     def _requeue(self, now: float, completed: _CompletedFetch) -> None:
         """Put the cursors of a fetch where they belong."""
         broker, fetch, served, joins = completed
-        for asked in fetch.targets.values():
-            asked.cursor.end_fetch()
         if fetch.over_budget and self._brokers.get(broker.node_id) is broker:
             # The other brokers come first with the next fetch beyond the budget.
             self._brokers[broker.node_id] = self._brokers.pop(broker.node_id)
         # Cursors that got records go behind those that did not.
         for asked in fetch.targets.values():
             got_something = asked.cursor in served
-            asked.cursor.set_busy(got_something and not joins)
+            asked.cursor.end_fetch(busy=got_something and not joins)
             if not got_something:
                 self._place(now, asked.cursor)
         self._place_all(now, served)

@@ -167,10 +167,11 @@ class MemoryBudget:
         wanted = min(config.fetch_max_bytes, partitions * config.max_partition_fetch_bytes)
         if widest is not None:
             wanted = min(wanted, widest)
-        if self.is_exhausted:
+        room = self._room
+        if room < self._smallest:
             allowed = min(wanted, config.max_partition_fetch_bytes)
         else:
-            allowed = min(wanted, self._room, self._node_share)
+            allowed = min(wanted, room, self._node_share)
         self._reserved += allowed
         return allowed
 

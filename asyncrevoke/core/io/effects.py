@@ -28,6 +28,9 @@ class Channel(enum.Enum):
     """A connection with a purpose. A broker handles one request at a time per connection, so a
     delayed JoinGroup or a long-polling Fetch must not delay a heartbeat or a commit."""
 
+    # Without a call of Python, which Enum.__hash__ would be.
+    __hash__ = object.__hash__
+
     JOIN = "join"
     HEARTBEAT = "heartbeat"
     COMMIT = "commit"

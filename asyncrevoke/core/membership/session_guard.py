@@ -23,14 +23,11 @@ class SessionGuard:
         self._outbox = outbox
         self._config = config
         self._subscription = subscription
+        # Whether this consumer pauses unconfirmed.
+        self.is_enabled = config.on_unconfirmed_membership == "pause"
         self._pausing = False
         # Calls that wait for a confirmation.
         self._waiting: list[int] = []
-
-    @property
-    def is_enabled(self) -> bool:
-        """Whether this consumer pauses unconfirmed."""
-        return self._config.on_unconfirmed_membership == "pause"
 
     def pauses_delivery(self, now: float) -> bool:
         """Whether delivery pauses now."""

@@ -204,12 +204,11 @@ class Assignment:
 
     def complete_pending(self, instance: PartitionInstance) -> None:
         """Complete every returned record of the instance that no task runs."""
-        before = instance.in_flight
         for tracker in (*instance.former_trackers.values(), instance.tracker):
             if tracker is not None:
-                tracker.complete_pending()
-        self.forget_completed_trackers(instance)
-        self.in_flight += instance.in_flight - before
+                self.in_flight -= tracker.complete_pending()
+        if instance.former_trackers:
+            self.forget_completed_trackers(instance)
 
     def position(self, instance: PartitionInstance) -> int | None:
         """The offset of the next record to return, None while it is unknown."""

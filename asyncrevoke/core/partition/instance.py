@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 class InstanceState(enum.Enum):
     """The state of an instance."""
 
+    # Without a call of Python, which Enum.__hash__ would be.
+    __hash__ = object.__hash__
+
     INIT = "init"
     ACTIVE = "active"
     REVOKE_REQUESTED = "revocation requested"

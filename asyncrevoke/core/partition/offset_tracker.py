@@ -340,8 +340,9 @@ class OffsetTracker(OffsetFlags):
         self.held -= flag
         return True
 
-    def complete_pending(self) -> None:
-        """Complete all pending records, tracked or not, except those that tasks run."""
+    def complete_pending(self) -> int:
+        """Complete all pending records except those that tasks run; returns how many."""
+        ended = self.in_flight - self.held
         self._slices.clear()
         self.untracked = 0
         if not (self.held or self._abandoned):
@@ -350,6 +351,7 @@ class OffsetTracker(OffsetFlags):
             self._open = self.held
             self._flags = self._flags.translate(COMPLETE_PENDING)
             self._advance(self._head)
+        return ended
 
     def complete_pending_to(self, offset: int) -> int:
         """Complete tracked pending records up to ``offset``; returns how many."""

@@ -59,9 +59,9 @@ class TruncatedTracker:
         """Whether a record before ``offset`` may be in flight."""
         return self._kept.awaits(min(offset, self._offset)) or self._lost.awaits(offset)
 
-    def complete_pending(self) -> None:
+    def complete_pending(self) -> int:
         """Complete the lost records that are pending; the kept ones have their own tracker."""
-        self._lost.complete_pending()
+        return self._lost.complete_pending()
 
     def submit(self, offset: int) -> bool:
         """See :meth:`OffsetTracker.submit`."""
