@@ -342,9 +342,8 @@ class OffsetTracker(OffsetFlags):
 
     def complete_pending(self) -> int:
         """Complete all pending records except those that tasks run; returns how many."""
-        ended = self.in_flight - self.held
+        ended, self.untracked = self.in_flight - self.held, 0
         self._slices.clear()
-        self.untracked = 0
         if not (self.held or self._abandoned):
             self._clear()
         elif self.held < self._open:
