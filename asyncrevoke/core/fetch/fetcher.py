@@ -408,7 +408,6 @@ class Fetcher:
                 fruitless = reply.fruitless and not served
                 if fetch.session is not None:
                     fetch.session.response_received(reply.response.session_id)
-                self._cluster.brokers.note_success(fetch.node)
                 self._log.over(now, f"node {broker.node_id}", "fetching again", node=broker.node_id)
                 in_halves = reply.is_large and reply.is_within_limit
                 broker.response_received(now, fetch, fruitless=fruitless, in_halves=in_halves)
