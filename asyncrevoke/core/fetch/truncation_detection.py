@@ -151,7 +151,6 @@ class TruncationDetection:
                 current[cursor] = query
         match reply:
             case OffsetsForLeaderEpochResponse(ends=ends):
-                self._cluster.brokers.note_success(node)
                 found = {end.partition: end for end in ends}
                 for cursor, query in current.items():
                     self._compare(now, cursor, query, found.get(cursor.instance.partition))

@@ -338,7 +338,6 @@ class ClusterMetadata:
         self._failing_since = None
         self._responded_to = self._sent
         self._named_topics = wanted
-        self.brokers.note_success(node)
         self._log.over(now, "cluster", "broker reachable", node=f"{node.host}:{node.port}")
         failed = self.brokers.failed
         led: frozenset[int] = self._leading() if failed else frozenset()

@@ -394,7 +394,6 @@ class PositionResolver:
         current = self._still(asked)
         match reply:
             case ListOffsetsResponse():
-                self._cluster.brokers.note_success(node)
                 offsets = {offset.partition: offset for offset in reply.offsets}
                 for instance, search in current.items():
                     self._handle_listed(now, instance, search, offsets.get(instance.partition))
