@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ _APPEND_TIME = 0x08
 _VARINT_BITS = 64
 _ATTRIBUTES = "a record has unknown attributes"
 _UNFILLED = "the records do not fill their batch"
+_PAIR = np.dtype("<u2")
 # The most bits of a record's length.
 _LENGTH_BITS = 32
 # The number of consecutive records of one length that is worth a step, and the most that one step
@@ -121,7 +122,7 @@ def joined(batches: Sequence[Buffer]) -> tuple[Joined, int]:
 
 
 def _address(data: Buffer | bytearray) -> int:
-    return np.frombuffer(data, np.uint8).ctypes.data
+    return cast("int", np.frombuffer(data, np.uint8).__array_interface__["data"][0])
 
 
 def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end: int) -> Fields:
@@ -130,6 +131,9 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
     begins = array("q")
     facts: list[tuple[int, int, bool, int]] = []
     counts: list[int] = []
+    # The last record of each batch that has records, and where it ends.
+    last_records: list[int] = []
+    ends: list[int] = []
     singly = 1
     for length in sizes:
         base, attributes, last_delta, first_time, last_time, count = _HEADER.unpack_from(
@@ -140,27 +144,29 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
         counts.append(count)
         singly = walk(data, first + BATCH_HEADER_SIZE, first + length, count, begins, singly)
         first += length
-    base, last, kind, time = np.array(facts, np.int64).repeat(counts, axis=0).T
+        if count:
+            last_records.append(len(begins) - 1)
+            ends.append(first)
+    base, last, kind, time = np.array(facts, np.int64).T.repeat(counts, axis=1)
     content = np.frombuffer(data, np.uint8)
-    try:
-        size, at = _varints(content, np.array(begins, np.int64))
-        if (size < 0).any():
-            raise CorruptBatch("a record has a negative length")
-        stop = at + size
-        # Attributes have no meaning yet, and parsers disagree on the length of large ones.
-        if (content[at] >= 0x80).any():
-            raise CorruptBatch(_ATTRIBUTES)
-        time_delta, at = _varints(content, at + 1)
-        offset_delta, at = _varints(content, at)
-        key, at = _places(content, at, stop)
-        value, at = _places(content, at, stop)
-        headers, at = _varints(content, at)
-    except IndexError as error:
-        raise CorruptBatch("a record reaches beyond its batch") from error
+    begin = np.array(begins, np.int64)
+    stop = np.empty_like(begin)
+    stop[:-1] = begin[1:]
+    stop[last_records] = ends
+    at = _after_lengths(content, begin)
+    # Attributes have no meaning yet, and parsers disagree on the length of large ones.
+    if (content.take(at, mode="clip") >= 0x80).any():
+        raise CorruptBatch(_ATTRIBUTES)
+    time_delta, at = _varints(content, at + 1)
+    offset_delta, at = _varints(content, at)
+    key, at = _places(content, at, stop)
+    value, at = _places(content, at, stop)
+    headers, at = _varints(content, at)
+    # Positions only grow: a record that was read beyond its end does not end where it should.
     if (np.where(headers == 0, at != stop, at >= stop) | (headers < 0)).any():
         raise CorruptBatch("the fields of a record do not fill it")
     offset = base + offset_delta
-    if (offset < base).any() or (offset > last).any() or (np.diff(offset) <= 0).any():
+    if (offset < base).any() or (offset > last).any() or (offset[1:] <= offset[:-1]).any():
         raise CorruptBatch("the offsets in the record batch are out of order")
     wanted = slice(*offset.searchsorted((start, end)).tolist())
     return Fields(
@@ -181,7 +187,6 @@ def walk(data: Joined, at: int, stop: int, count: int, begins: array[int], singl
     """
     if count > stop - at:
         raise CorruptBatch(_UNFILLED)
-    content = np.frombuffer(data, np.uint8)
     add, left, size = begins.append, count, 0
     try:
         while left:
@@ -200,7 +205,7 @@ def walk(data: Joined, at: int, stop: int, count: int, begins: array[int], singl
             left -= steps
             most = min(left, (stop - at) // size, _MOST_ALIKE)
             if most > 0:
-                same = _alike(content, at, size, most)
+                same = _alike(data, at, size, most)
                 alike = np.arange(at, at + same * size, size, dtype=np.int64)
                 begins.frombytes(alike.tobytes())
                 at += same * size
@@ -225,14 +230,31 @@ def _long(data: Joined, at: int) -> int:
     return at + 1 - begin + (size >> 1)
 
 
-def _alike(content: Bytes, at: int, size: int, most: int) -> int:
+def _alike(data: Joined, at: int, size: int, most: int) -> int:
     """The number of next records with the same length as the record before."""
-    same = content[at : at + most * size : size] == content[at - size]
-    if content[at - size] >= 0x80:
-        if content[at - size + 1] >= 0x80:
-            return 0
-        same &= content[at + 1 : at + most * size : size] == content[at - size + 1]
-    return most if same.all() else int(same.argmin())
+    first, second = data[at - size], data[at - size + 1]
+    if first >= 0x80 <= second or size < _PAIR.itemsize:
+        return 0
+    # The second byte is the rest of the length, or attributes, which no record has yet.
+    pairs: NDArray[np.uint16] = np.ndarray(most, _PAIR, data, at, (size,))
+    same = pairs == (second << 8 | first)
+    end = int(same.argmin())
+    return most if same[end] else end
+
+
+def _after_lengths(content: Bytes, at: Numbers) -> Numbers:
+    """The positions after the lengths of records at these positions. :func:`walk` has read the same
+    lengths within their batch, so that they end."""
+    byte = content[at]
+    if (byte & 1).any():
+        raise CorruptBatch("a record has a negative length")
+    at = at + 1
+    more = byte >= 0x80
+    while more.any():
+        byte = content.take(at, mode="clip")
+        at += more
+        more &= byte >= 0x80
+    return at
 
 
 def _places(content: Bytes, at: Numbers, stop: Numbers) -> tuple[Places, Numbers]:
@@ -244,19 +266,28 @@ def _places(content: Bytes, at: Numbers, stop: Numbers) -> tuple[Places, Numbers
 
 
 def _varints(content: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-    """The signed varints (zigzag) at these positions, and the positions after them."""
-    byte = content[at]
-    number = (byte & 0x7F).astype(np.uint64)
+    """The signed varints (zigzag) at these positions, and the positions after them. A position
+    after the content reads its last byte."""
+    byte = content.take(at, mode="clip")
     at = at + 1
-    more = np.flatnonzero(byte >= 0x80)
-    shift = 7
-    while more.size:
+    more = byte >= 0x80
+    if not more.any():
+        return (byte >> 1 ^ -(byte & 1)).view(np.int8).astype(np.int64), at
+    second = content.take(at, mode="clip")
+    at += more
+    short = (byte & 0x7F) | (more * (second & 0x7F)).astype(np.uint16) << 7
+    more &= second >= 0x80
+    if not more.any():
+        return (short >> 1 ^ -(short & 1)).view(np.int16).astype(np.int64), at
+    number = short.astype(np.uint64)
+    left = np.flatnonzero(more)
+    shift = 14
+    while left.size:
         if shift >= _VARINT_BITS:
             raise CorruptBatch("a number has more than 64 bits")
-        byte = content[at[more]]
-        number[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
-        at[more] += 1
-        more = more[byte >= 0x80]
+        byte = content.take(at[left], mode="clip")
+        number[left] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        at[left] += 1
+        left = left[byte >= 0x80]
         shift += 7
-    signed = (number >> np.uint64(1)).astype(np.int64)
-    return signed ^ -(number & np.uint64(1)).astype(np.int64), at
+    return (number >> np.uint64(1) ^ -(number & np.uint64(1))).view(np.int64), at
