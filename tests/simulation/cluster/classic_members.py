@@ -55,6 +55,8 @@ class ClassicMembers:
         self._group = group
         self._new_id = new_id
         self._names = names
+        # What each member had before the JoinGroup that it has sent no SyncGroup after.
+        self._reported: dict[str, frozenset[TopicPartition]] = {}
 
     # --- JoinGroup -------------------------------------------------------------------------------
 
@@ -74,6 +76,8 @@ class ClassicMembers:
         member.session_timeout = request.session_timeout
         member.rebalance_timeout = request.rebalance_timeout
         owned = frozenset(TopicPartition(group.key(tp.topic), tp[1]) for tp in subscription.owned)
+        if member.must_sync is None:
+            self._reported[member.member_id] = member.assigned
         group.advance(member, subscription.topics, "", owned, may_assign=not converts)
         if member.must_join is not None:
             member.must_join.cancel()
@@ -174,6 +178,12 @@ class ClassicMembers:
         if generation is not None and generation != member.epoch:
             return ErrorCode.illegal_generation
         return member
+
+    def unreported(self, member: ConsumerGroupMember) -> frozenset[TopicPartition]:
+        """The partitions of a classic member's target that no SyncGroup has returned."""
+        awaits_sync = member.must_sync is not None
+        known = self._reported[member.member_id] if awaits_sync else member.assigned
+        return self._group.target(member) - known
 
     def _waits_for_others(self, member: ConsumerGroupMember) -> bool:
         owners = self._group.owners

@@ -15,7 +15,8 @@ join that began too early. The converted group takes these for free.
 Some partitions have no owner until the next rebalance (:attr:`ConvertingGroup.unread`): those that
 were added after the last assignment of a leader, if a static member with a known subscription
 converts the group; and those that a member still waits for when the group becomes classic without a
-rebalance, since the coordinator takes that member for their owner and does not report them to it.
+rebalance, or was given by a JoinGroup that no SyncGroup has followed, since the coordinator takes
+that member for their owner, does not report them to it, and waits for no SyncGroup any longer.
 Further conversions by static members do not change that. The rebalance of a group that becomes
 classic is not in the log: a coordinator that loads the log before the rebalance has ended knows
 neither of it nor of the member that has left, whose partitions then have no owner.
@@ -308,7 +309,7 @@ class ConvertingGroup:
             tp: known.member_id
             for known in left
             if known.epoch == epochs.generation
-            for tp in sorted(epochs.target(known) - known.assigned)
+            for tp in sorted(self._guests.unreported(known))
         }
         nobodys = self._existing(left).difference(*(epochs.target(known) for known in left))
         self._untold = untold | dict.fromkeys(nobodys) | waiting

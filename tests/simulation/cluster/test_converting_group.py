@@ -284,6 +284,27 @@ def test_a_pending_response_is_lost_however_often_static_members_convert() -> No
     assert not group.coordinator.unread
 
 
+def test_a_join_processed_after_its_member_has_synced_is_not_reported_to_it() -> None:
+    group = ConvertibleGroup()
+    modern, waiting = ScriptedKip848Member(group, "static"), ScriptedClassicMember(group)
+    assert modern.beat() is E.none
+    assert waiting.join() is E.none
+    assert waiting.sync() == frozenset()
+    assert modern.beat() is E.none
+    kept = modern.assigned
+    assert modern.beat(kept) is E.none  # what the other one waits for is free
+    assert waiting.join() is E.none  # of a closed connection
+    again = ScriptedClassicMember(group, "static")
+    assert again.join() is E.none
+    assert again.sync() == kept
+    for _ in range(5):
+        group.wait(2.0)  # for longer than its rebalance timeout
+        assert waiting.beat() is again.beat() is E.none
+        assert group.coordinator.unread == ALL - kept
+    assert waiting.sync() == ALL - kept
+    assert not group.coordinator.unread
+
+
 def test_the_rebalance_of_a_group_made_classic_is_forgotten_with_its_coordinator() -> None:
     group, member, modern = shared()
     had = modern.assigned

@@ -25,6 +25,7 @@ LATE_JOIN: Final = "a JoinGroup was processed after a later one"
 _LATE_SYNC = "a SyncGroup was processed after a later one"
 _LATE_HEARTBEAT = "a heartbeat was processed after a later one"
 _LOST_RESPONSE = "the response to a heartbeat was lost that asked for more partitions"
+_LOST_RESPONSES = "the responses to two heartbeats were lost that moved its epoch on"
 _FORGOTTEN = "the coordinator has forgotten the generation"
 _OUT_OF_TOUCH = "joined again after more than a session without a response"
 
@@ -89,10 +90,26 @@ class Evictions:
         theirs = state.clock.now + state.client_jumped.get(view.member.client, 0.0)
         return theirs - view.confirmed_at > min(config.session_timeout, config.rebalance_timeout)
 
-    def fenced(self, client: int, request: ConsumerGroupHeartbeatRequest) -> None:
+    def fenced(self, view: MemberView, request: ConsumerGroupHeartbeatRequest) -> None:
         """A member receives that its epoch is not the current one."""
         if self._lacks_a_response(request):
-            self.evict(client, _LOST_RESPONSE)
+            self.evict(view.member.client, _LOST_RESPONSE)
+        elif self._lacks_two_responses(view, request):
+            self.evict(view.member.client, _LOST_RESPONSES)
+
+    def _lacks_two_responses(
+        self, view: MemberView, request: ConsumerGroupHeartbeatRequest
+    ) -> bool:
+        """Whether two responses were lost since its last one, and the coordinator moved its epoch
+        on with each: it knows no epoch before the previous one."""
+        state, client = self._state, view.member.client
+        member = state.brokers.group.members.get(request.member_id)
+        lost = sum(at >= view.confirmed_at for at in state.lost_requests.get(client, ()))
+        return (
+            isinstance(member, ConsumerGroupMember)
+            and request.member_epoch < member.previous_epoch
+            and lost >= 2
+        )
 
     def _lacks_a_response(self, request: ConsumerGroupHeartbeatRequest) -> bool:
         """Whether the response was lost that moved its epoch on and asked for more partitions. The

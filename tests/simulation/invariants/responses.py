@@ -152,7 +152,7 @@ class Responses:
         if not isinstance(response, ConsumerGroupHeartbeatResponse):
             return
         if response.error is ErrorCode.fenced_member_epoch:
-            self._evictions.fenced(view.member.client, request)
+            self._evictions.fenced(view, request)
         if response.error is not ErrorCode.none or request.member_epoch < JOIN_EPOCH:
             return
         before, view.confirmed_at = view.confirmed_at, max(view.confirmed_at, sent_at)
