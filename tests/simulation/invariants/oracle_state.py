@@ -119,6 +119,8 @@ class MemberView:
     # When it unsubscribed last, and as which member.
     unsubscribes_since: float = math.inf
     left_as: str = ""
+    # The committed offsets that it received last.
+    fetched_offsets: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     # The ids of topics that it received last.
     topic_ids: dict[str, bytes] = field(default_factory=dict[str, bytes])
     # The topics of which it received another id than before, be it for a request of its application

@@ -189,8 +189,10 @@ class Responses:
         if fetched.error is ErrorCode.none:
             if fetched.offset < 0:
                 view.unset.add(fetched.partition)
+                view.fetched_offsets.pop(fetched.partition, None)
             else:
                 view.unset.discard(fetched.partition)
+                view.fetched_offsets[fetched.partition] = fetched.offset
 
     def _metadata_told(self, view: MemberView, message: MetadataResponse) -> None:
         changed = False

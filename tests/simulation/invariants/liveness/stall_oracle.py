@@ -78,7 +78,8 @@ class StallOracle:
             stored = self._state.brokers.group.offsets.get(partition)
             if stored is None:
                 return None
-            position = stored.offset
+            # What is stored now may be a later commit of a former owner.
+            position = view.fetched_offsets.get(partition, stored.offset)
             if position < log.start and view.member.config.auto_offset_reset == "latest":
                 return None  # its policy may send it to the end
         # Retention may have deleted what was there.
