@@ -258,7 +258,11 @@ def test_partitions_left_unowned_by_a_static_conversion_wait_for_a_rebalance() -
     assert not group.coordinator.unread
 
 
-def test_a_pending_response_is_lost_however_often_static_members_convert() -> None:
+def waiting_for_free_partitions() -> tuple[
+    ConvertibleGroup, ScriptedClassicMember, frozenset[TopicPartition]
+]:
+    """A static KIP-848 member has released all but what it keeps, and a classic member has not
+    joined again for that."""
     group = ConvertibleGroup()
     modern, waiting = ScriptedKip848Member(group, "static"), ScriptedClassicMember(group)
     assert modern.beat() is E.none
@@ -266,7 +270,12 @@ def test_a_pending_response_is_lost_however_often_static_members_convert() -> No
     assert waiting.sync() == frozenset()
     assert modern.beat() is E.none
     kept = modern.assigned
-    assert modern.beat(kept) is E.none  # what the other one waits for is free
+    assert modern.beat(kept) is E.none
+    return group, waiting, kept
+
+
+def test_a_pending_response_is_lost_however_often_static_members_convert() -> None:
+    group, waiting, kept = waiting_for_free_partitions()
     again = ScriptedClassicMember(group, "static")
     assert again.join() is E.none
     assert again.sync() == kept
@@ -285,14 +294,7 @@ def test_a_pending_response_is_lost_however_often_static_members_convert() -> No
 
 
 def test_a_join_processed_after_its_member_has_synced_is_not_reported_to_it() -> None:
-    group = ConvertibleGroup()
-    modern, waiting = ScriptedKip848Member(group, "static"), ScriptedClassicMember(group)
-    assert modern.beat() is E.none
-    assert waiting.join() is E.none
-    assert waiting.sync() == frozenset()
-    assert modern.beat() is E.none
-    kept = modern.assigned
-    assert modern.beat(kept) is E.none  # what the other one waits for is free
+    group, waiting, kept = waiting_for_free_partitions()
     assert waiting.join() is E.none  # of a closed connection
     again = ScriptedClassicMember(group, "static")
     assert again.join() is E.none
