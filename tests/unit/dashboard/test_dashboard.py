@@ -283,37 +283,58 @@ def scope_of(path: str) -> MutableMapping[str, object]:
     }
 
 
+class StuckViewer:
+    """A client of the stream that reads no picture to its end."""
+
+    def __init__(self, history: History) -> None:
+        self.dashboard = Dashboard(history)
+        self.sent: list[object] = []
+        self.stuck = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Wait until the server closes the stream."""
+        app = Starlette(routes=self.dashboard.routes())
+        await app(scope_of("/dashboard/live"), self._receive, self._send)
+
+    async def _send(self, message: MutableMapping[str, object]) -> None:
+        self.sent.append(message)
+        if cast("bytes", message.get("body", b"")).startswith(b"data"):
+            self.stuck.set()
+            await asyncio.Event().wait()
+
+    async def _receive(self) -> MutableMapping[str, object]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_no_pictures_are_rendered_for_a_dashboard_client_that_never_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("asyncrevoke.dashboard.app._WRITE_TIMEOUT", 600.0)
+    history = History("billing")
+    viewer = StuckViewer(history)
+    watching = asyncio.create_task(viewer.watch())
+    await viewer.stuck.wait()
+    for number in range(2000):
+        history.hold(TopicPartition("orders", number), "till")
+        await asyncio.sleep(0)
+    assert viewer.dashboard.renderings == 1
+    assert len(viewer.sent) == 3  # the head, the time to come again, and a picture
+    assert history.listeners == 1
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
 async def test_a_dashboard_client_that_never_reads_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("asyncrevoke.dashboard.app._STREAM", 0.3)
     monkeypatch.setattr("asyncrevoke.dashboard.app._WRITE_TIMEOUT", 0.3)
     history = History("billing")
-    dashboard = Dashboard(history)
-    app = Starlette(routes=dashboard.routes())
-    stuck = asyncio.Event()
-    sent: list[object] = []
-
-    async def send(message: MutableMapping[str, object]) -> None:
-        sent.append(message)
-        if cast("bytes", message.get("body", b"")).startswith(b"data"):
-            stuck.set()
-            await asyncio.Event().wait()
-
-    async def receive() -> MutableMapping[str, object]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    viewer = asyncio.create_task(app(scope_of("/dashboard/live"), receive, send))
-    await stuck.wait()
-    for number in range(2000):
-        history.hold(TopicPartition("orders", number), "till")
-        await asyncio.sleep(0)
-    assert dashboard.renderings == 1
-    assert len(sent) == 3  # the head, the time to come again, and a picture
-    assert history.listeners == 1
+    viewer = StuckViewer(history)
     async with asyncio.timeout(5):
-        await viewer
+        await viewer.watch()
+    assert viewer.stuck.is_set()
     assert history.listeners == 0, "its place is free for others"
 
 
