@@ -11,7 +11,7 @@ from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
 from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.row_memory import RowMemory
-from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, same_text
+from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, with_texts
 from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.segments import read, sessions
 from asyncrevoke.journal.session_id import parse_session_id
@@ -126,13 +126,9 @@ def read_journal(path: Path, max_memory: int | None = None) -> JournalContent:
             f"{path} has no journal: use the path of Journal(path), or of one session below it"
         )
     memory = RowMemory(max_memory)
-    tables: list[Table] = []
-    states: list[SessionState] = []
-    for session in found:
-        state, table = _read_session(session, memory)
-        states.append(state)
-        tables.append(table)
-    return JournalContent(pa.concat_tables(tables), tuple(states))
+    read = [_read_session(session, memory) for session in found]
+    table = pa.concat_tables([rows for _, rows in read])
+    return JournalContent(table, tuple(state for state, _ in read))
 
 
 def by_time(table: Table, last: int) -> Table:
@@ -172,11 +168,8 @@ def _named(batch: RecordBatch, state: SessionState) -> RecordBatch:
     if batch.column("session_id").null_count < batch.num_rows:
         return batch
     group = state.facts.get("group")
-    arrays = dict(zip(COMPACT_SCHEMA.names, batch.columns, strict=True))
-    arrays["session_id"] = same_text(state.name, batch.num_rows)
-    if isinstance(group, str):
-        arrays["group"] = same_text(group, batch.num_rows)
-    return pa.RecordBatch.from_arrays(list(arrays.values()), schema=COMPACT_SCHEMA)
+    known = group if isinstance(group, str) else None
+    return with_texts(batch, {"session_id": state.name, "group": known})
 
 
 def _state(

@@ -23,7 +23,7 @@ from asyncrevoke.journal.format.columns import text_size
 from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.frames import FrameReader
 from asyncrevoke.journal.format.row_memory import RowMemory
-from asyncrevoke.journal.format.rows import SCHEMA, record_batches
+from asyncrevoke.journal.format.rows import SCHEMA, record_batches, with_texts
 from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.format.sealed import (
     ROW_GROUP,
@@ -226,7 +226,7 @@ def _named_batches(reader: FrameReader, session: str) -> Iterator[RecordBatch]:
             yield batch
         else:
             group = group or _group_of(batch)
-            yield _named(batch, session, group)
+            yield with_texts(batch, {"session_id": session, "group": group})
 
 
 def damaged_row(session: str, what: str) -> RecordBatch:
@@ -242,13 +242,6 @@ def _group_of(batch: RecordBatch) -> str | None:
         return None
     group = facts_of(first["facts"]).get("group")
     return group if isinstance(group, str) else None
-
-
-def _named(batch: RecordBatch, session: str, group: str | None) -> RecordBatch:
-    arrays = dict(zip(SCHEMA.names, batch.columns, strict=True))
-    for name, value in (("session_id", session), ("group", group)):
-        arrays[name] = pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
-    return pa.RecordBatch.from_arrays(list(arrays.values()), schema=SCHEMA)
 
 
 def read_piece(blob: bytes) -> Content:

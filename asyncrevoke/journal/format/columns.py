@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -27,7 +28,7 @@ Runs: TypeAlias = tuple[list[Value], list[int]]
 IMPLIED: Final = ("session_id", "seq", "group")
 TYPES: Final = {column.name: column.type for column in COLUMNS if column.name not in IMPLIED}
 WIDTHS: Final = {"long": 8, "int": 4}
-_CODES: Final = {"long": "q", "int": "i"}
+CODES: Final = {"long": "q", "int": "i"}
 # Limit for the characters of all rows of a batch. 16,384 rows with an error of 4,096 characters
 # each have half as many.
 MOST_TEXT: Final = 2**27
@@ -50,13 +51,12 @@ class RowBatch(NamedTuple):
     columns: ColumnArrays
 
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(ColumnArrays).decode
 
 
 def encoded(columns: ColumnArrays) -> bytes:
     """Encode the columns."""
-    return _encode(columns)
+    return msgspec.msgpack.encode(columns)
 
 
 def decoded(payload: bytes, rows: int) -> ColumnArrays:
@@ -102,13 +102,10 @@ def _is_within(value: Value, limit: int) -> bool:
 def split(batch: RowBatch) -> tuple[RowBatch, RowBatch]:
     """Split a batch of more than one row into halves."""
     half = batch.rows // 2
-    first, second = _part(batch, 0, half), _part(batch, half, batch.rows)
-    return RowBatch(batch.first, half, first), RowBatch(
-        batch.first + half, batch.rows - half, second
-    )
+    return _part(batch, 0, half), _part(batch, half, batch.rows)
 
 
-def _part(batch: RowBatch, start: int, stop: int) -> ColumnArrays:
+def _part(batch: RowBatch, start: int, stop: int) -> RowBatch:
     columns = batch.columns
     plain = {
         name: data[start * WIDTHS[TYPES[name]] : stop * WIDTHS[TYPES[name]]]
@@ -119,20 +116,16 @@ def _part(batch: RowBatch, start: int, stop: int) -> ColumnArrays:
         for name, bits in columns.present.items()
     }
     runs = {name: _part_of_runs(each, start, stop) for name, each in columns.runs.items()}
-    return ColumnArrays(plain, runs, present)
+    return RowBatch(batch.first + start, stop - start, ColumnArrays(plain, runs, present))
 
 
-def _part_of_runs(runs: Runs, start: int, stop: int) -> Runs:
-    values: list[Value] = []
-    lengths: list[int] = []
-    at = 0
-    for value, length in zip(*runs, strict=True):
-        rows = min(at + length, stop) - max(at, start)
-        at += length
-        if rows > 0:
-            values.append(value)
-            lengths.append(rows)
-    return values, lengths
+def _part_of_runs(whole: Runs, start: int, stop: int) -> Runs:
+    values, lengths = whole
+    sizes = [
+        max(0, min(end, stop) - max(end - length, start))
+        for end, length in zip(accumulate(lengths), lengths, strict=True)
+    ]
+    return runs(values, sizes)
 
 
 def _bits(number: int, rows: int) -> bytes:
@@ -162,7 +155,7 @@ def little(numbers: array[int]) -> bytes:
 
 def plain(name: str, numbers: Sequence[int], *, unsigned: bool = False) -> bytes:
     """A plain column of these numbers. Unsigned numbers are stored as signed ones."""
-    code = _CODES[TYPES[name]]
+    code = CODES[TYPES[name]]
     return struct.pack(f"<{len(numbers)}{code.upper() if unsigned else code}", *numbers)
 
 

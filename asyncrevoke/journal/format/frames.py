@@ -60,13 +60,12 @@ class Frame(NamedTuple):
     data: bytes
 
 
-_encode_header = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(SegmentHeader).decode
 
 
 def header_frame(header: SegmentHeader, first: int) -> Frame:
     """The first frame of a log. ``first`` is the number of the log's first row."""
-    return frame(first, 0, _encode_header(header))
+    return frame(first, 0, msgspec.msgpack.encode(header))
 
 
 def frames(batch: RowBatch) -> Iterator[Frame]:

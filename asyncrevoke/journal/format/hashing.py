@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from array import array
 from itertools import repeat
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _SIGN = 1 << 63
-_LONG = struct.Struct("<q").pack
 
 
 def key_hash(key: bytes) -> int:
@@ -55,11 +53,6 @@ def plain_hashes(values: Sequence[bytes | None], of_keys: Iterable[int]) -> byte
         return b"".join(map(xxh64_digest, values, of_keys))  # type: ignore[arg-type]
     except TypeError:  # a tombstone
         return None
-
-
-def offset_hashes(offsets: Iterable[int]) -> array[int]:
-    """The hash of each offset, as an unsigned number, as Spark hashes a BIGINT."""
-    return array("Q", [xxh64_intdigest(_LONG(offset), HASH_SEED) for offset in offsets])
 
 
 def numbers_of(digests: bytes) -> array[int]:

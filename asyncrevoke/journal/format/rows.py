@@ -9,17 +9,16 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.journal.format.arrow import Array, DataType, RecordBatch, pa, pc
-from asyncrevoke.journal.format.columns import IMPLIED, MOST_TEXT, WIDTHS, text_size
+from asyncrevoke.journal.format.columns import CODES, MOST_TEXT, TYPES, WIDTHS, text_size
 from asyncrevoke.journal.format.schema import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.journal.format.columns import RowBatch, Runs, Value
     from asyncrevoke.journal.format.frames import FrameReader
 
 _TYPES: dict[str, Any] = {"string": pa.string(), "long": pa.int64(), "int": pa.int32()}
-_CODES = {"long": "q", "int": "i"}
 
 SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COLUMNS])
 # Stores each text once for all rows of a batch.
@@ -38,10 +37,16 @@ def nulls(rows: int, kind: DataType) -> Array:
     return known.slice(0, rows)
 
 
-def same_text(text: str, rows: int) -> Array:
-    """A column of texts, as a dictionary, in which all rows have this text."""
-    indices = _plain(pa.int32(), "i", [0] * rows)
-    return pa.DictionaryArray.from_arrays(indices, _texts([text]))
+def with_texts(batch: RecordBatch, columns: Mapping[str, str | None]) -> RecordBatch:
+    """The batch, with one text in all rows of each of these columns. None changes no row."""
+    for name, text in columns.items():
+        if text is not None:
+            at = batch.schema.get_field_index(name)
+            field = batch.schema.field(at)
+            texts = pa.DictionaryArray.from_arrays(_int32([0] * batch.num_rows), _texts([text]))
+            column = texts if field.type == DICTIONARY else texts.dictionary_decode()
+            batch = batch.set_column(at, field, column)
+    return batch
 
 
 def record_batches(reader: FrameReader, rows: int, *, compact: bool = False) -> Iterator[Any]:
@@ -76,9 +81,7 @@ class _Rows:
         self.text_size = 0
         self._numbers: list[tuple[int, int]] = []
         self._columns: dict[str, _Numbers | _Texts] = {
-            column.name: _Texts() if column.type == "string" else _Numbers(column.type)
-            for column in COLUMNS
-            if column.name not in IMPLIED
+            name: _Texts() if kind == "string" else _Numbers(kind) for name, kind in TYPES.items()
         }
 
     def add(self, batch: RowBatch, text_size: int) -> None:
@@ -111,27 +114,33 @@ class _Rows:
         return pa.RecordBatch.from_arrays([made[name] for name in SCHEMA.names], SCHEMA.names)
 
 
-class _Numbers:
-    """A column of numbers. Rows without a value are null."""
+class _Runs:
+    """Values, and the number of rows of each."""
 
-    def __init__(self, kind: str) -> None:
-        self._type = _TYPES[kind]
-        self._width = WIDTHS[kind]
-        self._pack = struct.Struct("<" + _CODES[kind]).pack
-        self._null = bytes(self._width)
-        self._parts: list[bytes] = []
-        self._rows = 0
-        # Runs of rows with or without a value.
-        self._known: list[bool] = []
+    def __init__(self) -> None:
+        self._values: list[Value] = []
         self._lengths: list[int] = []
+        self._rows = 0
 
-    def _extend(self, known: bool, rows: int) -> None:
+    def _extend(self, value: Value, rows: int) -> None:
         self._rows += rows
-        if self._known and self._known[-1] is known:
+        if self._values and self._values[-1] == value:
             self._lengths[-1] += rows
         else:
-            self._known.append(known)
+            self._values.append(value)
             self._lengths.append(rows)
+
+
+class _Numbers(_Runs):
+    """A column of numbers. Rows without a value are null. The runs say which rows have a value."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._type = _TYPES[kind]
+        self._width = WIDTHS[kind]
+        self._pack = struct.Struct("<" + CODES[kind]).pack
+        self._null = bytes(self._width)
+        self._parts: list[bytes] = []
 
     def _leave_out_until(self, start: int) -> None:
         if start > self._rows:
@@ -159,7 +168,7 @@ class _Numbers:
 
     def array(self, rows: int, *, compact: bool) -> Array:  # noqa: ARG002 - as _Texts.array()
         """The column."""
-        if True not in self._known:
+        if True not in self._values:
             return nulls(rows, self._type)
         self._leave_out_until(rows)
         data = b"".join(self._parts)
@@ -167,17 +176,12 @@ class _Numbers:
             swapped = array("q" if self._width == 8 else "i", data)
             swapped.byteswap()
             data = swapped.tobytes()
-        validity = None if False not in self._known else _bits(self._known, self._lengths)
+        validity = None if False not in self._values else _bits(self._values, self._lengths)
         return pa.Array.from_buffers(self._type, rows, [validity, pa.py_buffer(data)])
 
 
-class _Texts:
+class _Texts(_Runs):
     """A column of texts. Rows without a value are null."""
-
-    def __init__(self) -> None:
-        self._values: list[Value] = []
-        self._lengths: list[int] = []
-        self._rows = 0
 
     def put_runs(self, start: int, runs: Runs) -> None:
         """Add a column of runs of a batch."""
@@ -185,14 +189,6 @@ class _Texts:
             self._extend(None, start - self._rows)
         for value, rows in zip(*runs, strict=True):
             self._extend(value, rows)
-
-    def _extend(self, value: Value, rows: int) -> None:
-        self._rows += rows
-        if self._values and self._values[-1] == value:
-            self._lengths[-1] += rows
-        else:
-            self._values.append(value)
-            self._lengths.append(rows)
 
     def array(self, rows: int, *, compact: bool) -> Array:
         """The column."""
@@ -205,7 +201,7 @@ class _Texts:
         numbers = {text: number for number, text in enumerate(different)}
         known = [value is not None for value in self._values]
         of_runs = [0 if value is None else numbers[str(value)] for value in self._values]
-        indices = _decoded(pa.int32(), _plain(pa.int32(), "i", of_runs), self._lengths)
+        indices = _decoded(_int32(of_runs), self._lengths)
         if not all(known):
             validity = _bits(known, self._lengths)
             indices = pa.Array.from_buffers(pa.int32(), rows, [validity, indices.buffers()[1]])
@@ -213,28 +209,27 @@ class _Texts:
         return texts if compact else texts.dictionary_decode()
 
 
-def _plain(kind: Any, code: str, numbers: Sequence[int]) -> Array:  # noqa: ANN401 - pyarrow's
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(array(code, numbers))])
+def _int32(numbers: Sequence[int]) -> Array:
+    buffers = [None, pa.py_buffer(array("i", numbers))]
+    return pa.Array.from_buffers(pa.int32(), len(numbers), buffers)
 
 
-def _decoded(kind: Any, values: Array, lengths: Sequence[int]) -> Array:  # noqa: ANN401
+def _decoded(values: Array, lengths: Sequence[int]) -> Array:
     ends = list(accumulate(lengths))
+    kind = pa.run_end_encoded(pa.int32(), values.type)
+    children = [_int32(ends), values]
     runs = pa.RunEndEncodedArray.from_buffers(
-        pa.run_end_encoded(pa.int32(), kind),
-        ends[-1],
-        [None],
-        null_count=0,
-        children=[_plain(pa.int32(), "i", ends), values],
+        kind, ends[-1], [None], null_count=0, children=children
     )
     return pc.call_function("run_end_decode", [runs])
 
 
-def _bits(known: Sequence[bool], lengths: Sequence[int]) -> Any:  # noqa: ANN401
+def _bits(known: Sequence[object], lengths: Sequence[int]) -> Any:  # noqa: ANN401
     number = sum(1 << index for index, each in enumerate(known) if each)
     size = (len(known) + 7) // 8
     packed = pa.py_buffer(number.to_bytes(size, "little"))
     values = pa.Array.from_buffers(pa.bool_(), len(known), [None, packed])
-    return _decoded(pa.bool_(), values, lengths).buffers()[1]
+    return _decoded(values, lengths).buffers()[1]
 
 
 def _texts(texts: Sequence[str]) -> Array:

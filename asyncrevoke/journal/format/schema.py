@@ -57,8 +57,7 @@ TERMINAL: Final = (
     CallOutcome.DELIVERED,
 )
 
-# What a journal stores about keys and values: checksums of record batches, or hashes of each
-# record.
+# What a journal stores of keys and values: checksums of record batches, or hashes of records.
 Content: TypeAlias = Literal["batches", "records"]
 ColumnType: TypeAlias = Literal["string", "long", "int"]
 

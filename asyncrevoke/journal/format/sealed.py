@@ -152,7 +152,7 @@ def read_sealed(path: Path, memory: RowMemory) -> Sealed:
     """Verify the digest and read all rows, with dictionaries of texts. Raises ConfigError for a
     link and for rows beyond ``memory``; OSError."""
     with open_file(path) as file:
-        return _read(file, path, memory)
+        return _verified(file, lambda metadata: list(_row_groups(metadata, file, path, memory)))
 
 
 def read_sealed_file(
@@ -171,10 +171,6 @@ def read_sealed_file(
         return named
 
     return _verified(file, read)
-
-
-def _read(file: BinaryIO, path: Path, memory: RowMemory) -> Sealed:
-    return _verified(file, lambda metadata: list(_row_groups(metadata, file, path, memory)))
 
 
 def _verified(file: BinaryIO, rows: Callable[[Any], list[RecordBatch]]) -> Sealed:
@@ -277,10 +273,7 @@ def _digest(file: BinaryIO, at: int) -> bytes:
     digest = hashlib.sha256()
     file.seek(0)
     left = at
-    while left:
-        piece = file.read(min(left, _STEP))
-        if not piece:
-            break
+    while piece := file.read(min(left, _STEP)):
         digest.update(piece)
         left -= len(piece)
     digest.update(_ZEROS)

@@ -211,10 +211,7 @@ def _one_time(started: int | Sequence[int]) -> int | None:
 
 
 def _attempts(entries: list[Attempts], hashed: bool) -> tuple[int, ColumnArrays]:
-    sizes = [len(entry.records) for entry in entries]
-    records = list(chain.from_iterable([entry.records for entry in entries]))
-    columns = _of_records(records, RowKind.ATTEMPT, hashed)
-    columns.runs["at_us"] = runs([entry.at for entry in entries], sizes)
+    sizes, columns = _of_records(entries, RowKind.ATTEMPT, hashed)
     columns.runs["outcome"] = runs([entry.outcome.value for entry in entries], sizes)
     if any(entry.attempt is not None for entry in entries):
         columns.runs["attempt"] = runs([entry.attempt for entry in entries], sizes)
@@ -224,29 +221,30 @@ def _attempts(entries: list[Attempts], hashed: bool) -> tuple[int, ColumnArrays]
     if any(errors):
         columns.runs["error_type"] = runs([_type_of(error) for error in errors], sizes)
         columns.runs["error"] = runs([_text_of(error) for error in errors], sizes)
-    return len(records), columns
+    return sum(sizes), columns
 
 
 def _starts(entries: list[Starts], hashed: bool) -> tuple[int, ColumnArrays]:
+    sizes, columns = _of_records(entries, RowKind.START, hashed)
+    return sum(sizes), columns
+
+
+def _of_records(
+    entries: list[Attempts] | list[Starts], kind: RowKind, hashed: bool
+) -> tuple[list[int], ColumnArrays]:
+    """The number of records of each entry, and the columns that attempts and starts have."""
     sizes = [len(entry.records) for entry in entries]
     records = list(chain.from_iterable([entry.records for entry in entries]))
-    columns = _of_records(records, RowKind.START, hashed)
-    columns.runs["at_us"] = runs([entry.at for entry in entries], sizes)
-    return len(records), columns
-
-
-def _of_records(records: Sequence[Record], kind: RowKind, hashed: bool) -> ColumnArrays:
-    rows = len(records)
     columns = ColumnArrays(
         {
             "partition": plain("partition", [record.partition for record in records]),
             "offset": plain("offset", [record.offset for record in records]),
         },
         {
-            "kind": ([kind.value], [rows]),
+            "kind": ([kind.value], [len(records)]),
             "topic": _topics([record.topic for record in records]),
+            "at_us": runs([entry.at for entry in entries], sizes),
         },
-        {},
     )
     if hashed:
         keys = [record.key for record in records]
@@ -257,7 +255,7 @@ def _of_records(records: Sequence[Record], kind: RowKind, hashed: bool) -> Colum
             put_plain(columns, "key_hash", signed_key_hashes(keys))
         else:
             columns.plain["key_hash"] = plain("key_hash", of_keys, unsigned=True)
-    return columns
+    return sizes, columns
 
 
 def _received_batches(entries: list[ReceivedBatches]) -> tuple[int, ColumnArrays]:

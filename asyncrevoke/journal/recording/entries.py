@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from asyncrevoke.journal.format.frames import Frame
@@ -97,16 +98,13 @@ class EncodedRows(NamedTuple):
     frames: Sequence[Frame]
 
 
-# Entries with the numbers of their first rows, in ascending order. Only the event loop's thread
-# appends.
+# Entries with the numbers of their first rows, in order. Only the event loop's thread appends.
 Queue: TypeAlias = "deque[tuple[int, Entry | EncodedRows]]"
 
 
+@dataclass(slots=True, eq=False)
 class WrittenCount:
     """How many items of the list ``done`` were written."""
 
-    __slots__ = ("count", "done")
-
-    def __init__(self, done: list[Record]) -> None:
-        self.done = done
-        self.count = 0
+    done: list[Record]
+    count: int = 0

@@ -102,11 +102,10 @@ class LogFile:
             self._row = frame.first + frame.rows
             if self._keep_frames:
                 self._written.append(frame)
-        if self._size >= self._segment_bytes or self._is_old():
-            self._rotate()
-
-    def _is_old(self) -> bool:
-        return time.monotonic() - self._since >= self._segment_seconds
+        age = time.monotonic() - self._since
+        if self._size >= self._segment_bytes or age >= self._segment_seconds:
+            self._full.append(self.close())
+            self._begin(self._digest.digest())
 
     def _write(self, data: bytes) -> None:
         left = memoryview(data)
@@ -131,10 +130,6 @@ class LogFile:
         if self._dirty:
             os.fsync(self._descriptor)
             self._dirty = False
-
-    def _rotate(self) -> None:
-        self._full.append(self.close())
-        self._begin(self._digest.digest())
 
     def close(self) -> Segment:
         """Sync and end this segment."""

@@ -396,14 +396,8 @@ class Recorder:
         if not self._delivered or self._facts["commit_mode"] == "ack":
             return
         if counts:
-            self._put(
-                Attempts(
-                    list(self._delivered),
-                    list(self._delivered.values()),
-                    self._clock(),
-                    attempt=None,
-                )
-            )
+            records, started = list(self._delivered), list(self._delivered.values())
+            self._put(Attempts(records, started, self._clock(), attempt=None))
         self._delivered.clear()
 
     def record_submitted(self, record: Record) -> None:
@@ -431,11 +425,9 @@ class Recorder:
 
     def _forget(self, gone: frozenset[TopicPartition]) -> None:
         """Forget the attempt numbers of records of these partitions that wait for a retry."""
-        if self._next_attempt:
-            waiting = [r for r in self._next_attempt if r not in self._open]
-            for record in waiting:
-                if record.topic_partition in gone:
-                    del self._next_attempt[record]
+        for record in list(self._next_attempt):
+            if record not in self._open and record.topic_partition in gone:
+                del self._next_attempt[record]
 
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""
@@ -476,13 +468,11 @@ class Recorder:
                 return
             taken = {tp for tp, error in response.errors if error is ErrorCode.none}
             outcome = CallOutcome.OK
+        member, generation = request.member_id or None, request.generation
         for entry in request.entries:
-            if entry.partition in taken:
-                member, generation = request.member_id or None, request.generation
-                topic, number = entry.partition
-                offset = entry.offset
-                fact = Fact(RowKind.COMMIT, now, topic, number, offset, member, generation, outcome)
-                self._put(fact)
+            where, offset = entry.partition, entry.offset
+            if where in taken:
+                self._put(Fact(RowKind.COMMIT, now, *where, offset, member, generation, outcome))
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

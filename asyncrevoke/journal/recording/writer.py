@@ -234,7 +234,7 @@ class Sealer:
         self._wanted: deque[Segment] = deque()
         self._wake = threading.Event()
         self._ending = False
-        self._stopped = False
+        self._stopped = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="asyncrevoke journal, sealing", daemon=True
         )
@@ -252,7 +252,7 @@ class Sealer:
 
     def stop_waiting(self) -> None:
         """Stop sealing. A segment that is being sealed stops at its next row group."""
-        self._stopped = True
+        self._stopped.set()
         self._wake.set()
 
     def end(self) -> None:
@@ -268,9 +268,6 @@ class Sealer:
         self.stop_waiting()
         self._thread.join(_SEALER_STOP_TIMEOUT)
 
-    def _is_stopped(self) -> bool:
-        return self._stopped
-
     def _run(self) -> None:
         try:
             others = self._others()
@@ -278,11 +275,11 @@ class Sealer:
             self._log_unsealed(error)
             others = ()
         for session in others:
-            self._try(partial(seal_session, session, self._is_stopped))
-        while not self._stopped:
+            self._try(partial(seal_session, session, self._stopped.is_set))
+        while not self._stopped.is_set():
             if self._wanted:
                 segment = self._wanted.popleft()
-                self._try(partial(seal, segment, self._is_stopped))
+                self._try(partial(seal, segment, self._stopped.is_set))
             elif self._ending:
                 return
             else:
@@ -290,7 +287,7 @@ class Sealer:
                 self._wake.clear()
 
     def _try(self, work: Callable[[], object]) -> None:
-        if self._stopped:
+        if self._stopped.is_set():
             return
         try:
             work()
@@ -299,8 +296,7 @@ class Sealer:
 
     def _log_unsealed(self, error: Exception) -> None:
         self._log.warning(
-            "journal segment not sealed; audits read its log instead",
-            error=str(error),
+            "journal segment not sealed; audits read its log instead", error=str(error)
         )
 
 

@@ -162,7 +162,9 @@ async def collect(
         await consumer.start()
         partitions = await _partitions(topic, options)
         await asyncio.to_thread(collected.begin)
-        async for value in _values(consumer, partitions):
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning(*partitions)
+        async for value in _until_end(consumer, partitions):
             invalid += value is None or not collected.take(value)
         if committed_by is not None:
             at = time.time_ns() // 1000
@@ -196,16 +198,6 @@ async def _partitions(topic: str, options: dict[str, object]) -> list[TopicParti
             f"there is no topic {shown_option(topic)}, or this user may not describe it"
         )
     return [TopicPartition(topic, number) for number in numbers]
-
-
-async def _values(
-    consumer: Any,  # noqa: ANN401 - half typed
-    partitions: list[TopicPartition],
-) -> AsyncIterator[bytes | None]:
-    consumer.assign(partitions)
-    await consumer.seek_to_beginning(*partitions)
-    async for value in _until_end(consumer, partitions):
-        yield value
 
 
 async def _until_end(

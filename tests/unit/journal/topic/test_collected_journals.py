@@ -54,6 +54,10 @@ class _Consumer:
 
     async def stop(self) -> None: ...
 
+    def assign(self, _partitions: object) -> None: ...
+
+    async def seek_to_beginning(self, *_partitions: object) -> None: ...
+
 
 def collected(
     monkeypatch: pytest.MonkeyPatch, folder: Path, *values: bytes | None, **options: Any
@@ -69,7 +73,7 @@ def collected(
 
     monkeypatch.setattr(kafka_sink, "kafka_consumer", _Consumer)
     monkeypatch.setattr(kafka_sink, "_partitions", partitions)
-    monkeypatch.setattr(kafka_sink, "_values", of_topic)
+    monkeypatch.setattr(kafka_sink, "_until_end", of_topic)
     return asyncio.run(collect("billing-journal", folder, **options))
 
 
