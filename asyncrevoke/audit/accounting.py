@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.rules.unaccounted import (
@@ -20,12 +20,13 @@ from asyncrevoke.audit.rules.unaccounted import (
     open_sessions,
     skipped_runs,
 )
-from asyncrevoke.audit.sql.text import compose, identifier, joined
+from asyncrevoke.audit.sql.text import columns, compose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+    from asyncrevoke.audit.ranges import Bounds
     from asyncrevoke.audit.sql.database import AuditDatabase
     from asyncrevoke.journal.reading import SessionState
 
@@ -40,21 +41,6 @@ _NO_OFFSETS = (
     "its process was killed while it owned the partition, and the committed offset of the group is"
     " not known: the end of its journal may have been cut"
 )
-
-
-class Offsets(Protocol):
-    """The bounds of a partition's log. Implemented by
-    :class:`~asyncrevoke.audit.ranges.Bounds`."""
-
-    @property
-    def lo(self) -> int:
-        """The first offset of the log."""
-        ...
-
-    @property
-    def hi(self) -> int:
-        """The offset after its last record."""
-        ...
 
 
 class _Gap(NamedTuple):
@@ -77,7 +63,7 @@ class Accounting:
         self,
         database: AuditDatabase,
         topic: str,
-        bounds: Mapping[int, Offsets],
+        bounds: Mapping[int, Bounds],
         sessions: Sequence[SessionState],
         group_offsets: AuditedGroupOffsets | None,
         skew_us: int,
@@ -96,8 +82,8 @@ class Accounting:
         database.put("observed", OBSERVED, observed)
         database.put("open_sessions", {"session": "STRING"}, open_sessions(sessions))
         database.define("observations", observations(skew_us))
-        columns = joined(", ", map(identifier, Observation._fields))
-        query = compose("SELECT {columns} FROM observations", columns=columns)
+        names = columns(Observation._fields)
+        query = compose("SELECT {names} FROM observations", names=names)
         found = sorted(map(Observation._make, database.rows(query)), key=str)
         self._set_back = [each for each in found if self._is_set_back(each)]
         skipped = skipped_runs(database.rows(SKIPPED))
@@ -105,16 +91,10 @@ class Accounting:
         every = (*map(_unaccounted, beyond), *skipped)
         self._removed = [each for each in every if each.lo < self._log_start(each)]
         self._unaccounted = list(self._clipped(every))
-        database.put(
-            "unaccounted",
-            UNACCOUNTED,
-            [(number, *each[:3]) for number, each in enumerate(self._unaccounted)],
-        )
-        database.put(
-            "set_back",
-            SET_BACK,
-            [(each.session, each.part, each.off, each.at_us) for each in self._set_back],
-        )
+        unaccounted = [(number, *each[:3]) for number, each in enumerate(self._unaccounted)]
+        database.put("unaccounted", UNACCOUNTED, unaccounted)
+        set_back = [(each.session, each.part, each.off, each.at_us) for each in self._set_back]
+        database.put("set_back", SET_BACK, set_back)
 
     @property
     def is_complete(self) -> bool:
@@ -197,10 +177,8 @@ class Accounting:
             "before": each.committed,
             "before_us": each.committed_us,
         }
-        by_administrator = is_between_sessions(
-            self._sessions, each.committed_us, each.at_us, each.session
-        )
-        if by_administrator:
+        if is_between_sessions(self._sessions, each.committed_us, each.at_us, each.session):
+            # An administrator has set the offset.
             kind = AnomalyKind.OFFSET_SET
         else:
             kind = AnomalyKind.JOURNAL_GAP

@@ -126,8 +126,7 @@ DESCRIPTIONS: Final = {
         "its handler started before an earlier record had completed; their keys are not known",
     ),
     AnomalyKind.CONTENT_NOT_COMPARED: AnomalyDescription(
-        Severity.INFO,
-        "handled, but its key and value could not be compared with the topic's",
+        Severity.INFO, "handled, but its key and value could not be compared with the topic's"
     ),
     AnomalyKind.UNVERIFIABLE: AnomalyDescription(
         Severity.INFO, "handled or committed, but deleted from the topic, so it cannot be compared"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from asyncrevoke.audit.comparison import Comparison
 from asyncrevoke.audit.ranges import ALL_USED, UnusedHashes
 from asyncrevoke.audit.rules.views import MERGED
-from asyncrevoke.audit.sql.text import compose, identifier, joined
+from asyncrevoke.audit.sql.text import columns, compose
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.audit.topic.record_hashes import RECORDS
 from asyncrevoke.journal.format.arrow import pa
@@ -67,7 +67,9 @@ async def compare(
 ) -> PartialAudit:
     """Compare the partitions of ``source`` with the table ``journal``. ``keys``: the records of the
     source have hashes of keys."""
-    _put_empty(database)
+    database.put("source", RECORDS, [])
+    counted = dict.fromkeys(("bucket", "records", "mixed", "total"), "BIGINT")
+    database.put("read_fingerprints", {"part": "INT", **counted}, [])
     comparison = Comparison(
         database,
         group,
@@ -96,18 +98,10 @@ async def compare(
     return comparison.result(ranges, read, two_tiers=two_tiers)
 
 
-def _put_empty(database: AuditDatabase) -> None:
-    """Create the tables of what is read of the topic."""
-    database.put("source", RECORDS, [])
-    counted = dict.fromkeys(("bucket", "records", "mixed", "total"), "BIGINT")
-    database.put("read_fingerprints", {"part": "INT", **counted}, [])
-
-
 def _put_headers(database: AuditDatabase, headers: Sequence[RecordBatch]) -> None:
     database.put("batches", BATCHES, [])
     if headers:
-        names = joined(", ", map(identifier, BATCHES))
-        query = compose("SELECT {names} FROM chunk", names=names)
+        query = compose("SELECT {names} FROM chunk", names=columns(BATCHES))
         database.insert("batches", pa.Table.from_batches(headers), query)
 
 

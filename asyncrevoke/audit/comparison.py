@@ -17,7 +17,7 @@ from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
 from asyncrevoke.audit.rules.queries import combined, rules
 from asyncrevoke.audit.rules.tables import RuleParameters, definitions
 from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
-from asyncrevoke.audit.sql.text import compose, identifier, joined
+from asyncrevoke.audit.sql.text import columns, compose, joined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -72,12 +72,8 @@ class Comparison:
     ) -> None:
         """``keys`` and ``batches`` say whether the keys and the record batches of the topic are
         known. Compares the partitions of ``bounds``."""
-        topic, sessions, settings, orders = (
-            group.topic,
-            group.sessions,
-            group.settings,
-            group.orders,
-        )
+        topic, sessions = group.topic, group.sessions
+        settings, orders = group.settings, group.orders
         group_offsets = group.offsets_of(bounds)
         self._db = database
         self._topic = topic
@@ -108,12 +104,8 @@ class Comparison:
         )
         if self._hashless.by_batch():
             database.define("noted", NOTED)
-        rows = database.rows(
-            compose(
-                "SELECT {names} FROM windows ORDER BY part",
-                names=joined(", ", map(identifier, _WINDOW)),
-            )
-        )
+        query = compose("SELECT {names} FROM windows ORDER BY part", names=columns(_WINDOW))
+        rows = database.rows(query)
         self._windows: list[dict[str, Any]] = [dict(zip(_WINDOW, row, strict=True)) for row in rows]
         self._rules = self._defined_rules()
         self._anomalies: list[Anomaly] = []
@@ -191,10 +183,7 @@ class Comparison:
         """Apply the other rules. Needs the table ``source``."""
         self._apply(self._rules_of_records())
         windows = {each["part"]: each["lo"] for each in self._windows}
-        gaps = [
-            *self._accounting.anomalies(windows),
-            *self._hashless.not_compared(self._topic),
-        ]
+        gaps = [*self._accounting.anomalies(windows), *self._hashless.not_compared(self._topic)]
         ((attempts, done),) = self._db.rows(
             "SELECT CAST(coalesce(sum(calls), 0) AS BIGINT),"
             " CAST(coalesce(sum(completed), 0) AS BIGINT) FROM buckets"
@@ -218,13 +207,8 @@ class Comparison:
     def apply_rules_of_journal(self) -> None:
         """Apply the rules that need no records of the topic. May run in another thread while the
         caller reads these."""
-        self._apply(
-            {
-                kind: self._rules.pop(kind)
-                for kind, query in list(self._rules.items())
-                if not self._db.uses(query, _OF_RECORDS)
-            }
-        )
+        kinds = [kind for kind, rule in self._rules.items() if not self._db.uses(rule, _OF_RECORDS)]
+        self._apply({kind: self._rules.pop(kind) for kind in kinds})
 
     def _rules_of_records(self) -> Mapping[AnomalyKind, Text]:
         found = self._rules
@@ -233,9 +217,8 @@ class Comparison:
             if mismatches := self._hashless.mismatches(compacted=self._parameters.compacted):
                 self._db.put("mismatches", MISMATCHES, mismatches)
                 for kind, query in batch_rules().items():
-                    found[kind] = (
-                        joined(" UNION ALL ", (found[kind], query)) if kind in found else query
-                    )
+                    parts = (found[kind], query) if kind in found else (query,)
+                    found[kind] = joined(" UNION ALL ", parts)
         return found
 
     def _apply(self, found: Mapping[AnomalyKind, Text]) -> None:

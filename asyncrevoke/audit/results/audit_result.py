@@ -90,9 +90,7 @@ def merged(group: AuditedGroup, parts: Sequence[PartialAudit]) -> AuditResult:
         sorted(each for part in parts for each in part.exact_ranges),
         sorted((each for part in parts for each in part.windows), key=itemgetter("part")),
         group.group_offsets,
-        sorted(
-            (each for part in parts for each in part.spans), key=lambda each: (each[0], each[2])
-        ),
+        sorted((each for part in parts for each in part.spans), key=itemgetter(0, 2)),
         quantiles(durations),
         quantiles_by_time(durations, intervals_of(group.sessions)),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from asyncrevoke.printable import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -47,8 +49,8 @@ def coverage_lines(audited: AuditResult) -> Iterator[str]:
     found = coverage_of(audited)
     times = f", from {shown_time(found.first_us)} to {shown_time(found.last_us)}"
     yield (
-        f"Covered: {found.offsets:,} offsets of {_counted(found.partitions, 'partition')}, in the "
-        f"journals of {_counted(found.sessions, 'session')}{times if found.sessions else ''}."
+        f"Covered: {found.offsets:,} offsets of {counted(found.partitions, 'partition')}, in the "
+        f"journals of {counted(found.sessions, 'session')}{times if found.sessions else ''}."
     )
     yield group_offsets_line(audited)
 
@@ -60,7 +62,7 @@ def group_offsets_line(audited: AuditResult) -> str:
         return _NOT_COMPARED
     source = "the broker" if known.source == "broker" else "a snapshot of `journal collect`"
     return (
-        f"The committed offsets of {_counted(len(known.offsets), 'partition')}, from {source} at "
+        f"The committed offsets of {counted(len(known.offsets), 'partition')}, from {source} at "
         f"{shown_time(known.at_us)}, were compared with the journals."
     )
 
@@ -80,7 +82,3 @@ def shown_time(us: int | None) -> str:
     if us is None:
         return ""
     return datetime.fromtimestamp(us / 1e6, UTC).isoformat(sep=" ", timespec="milliseconds")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

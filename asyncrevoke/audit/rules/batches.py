@@ -103,11 +103,8 @@ def mismatches(
             in_log[batch.part, piece].append(batch)
     for each in altered:
         for piece in _pieces(each.lo, each.hi):
-            later = [
-                other
-                for other in of_session[each.session, each.part, piece]
-                if other.came > each.came
-            ]
+            others = of_session[each.session, each.part, piece]
+            later = [other for other in others if other.came > each.came]
             there = in_log[each.part, piece]
             lo, hi = max(each.lo, piece * PIECE), min(each.hi, (piece + 1) * PIECE)
             sides = [(o.lo, o.hi) for o in later] + [(b.lo, b.hi) for b in there]
@@ -116,8 +113,7 @@ def mismatches(
                 has = next((batch for batch in there if batch.lo <= first < batch.hi), None)
                 if has is None:
                     continue  # another rule reports offsets that the topic does not have
-                # Calls that started after the batch was received again may have handled the later
-                # batch.
+                # Calls that started after a later batch was received may have handled that one.
                 until = min((o.came for o in later if o.lo <= first < o.hi), default=_NEVER)
                 yield (
                     *(each.session, each.part, piece, first, end, each.came, until),
@@ -164,7 +160,4 @@ def batch_rules() -> dict[AnomalyKind, Sql]:
             sure=sure,
         )
 
-    return {
-        AnomalyKind.CONTENT_MISMATCH: calls(1),
-        AnomalyKind.CONTENT_NOT_COMPARED: calls(0),
-    }
+    return {AnomalyKind.CONTENT_MISMATCH: calls(1), AnomalyKind.CONTENT_NOT_COMPARED: calls(0)}

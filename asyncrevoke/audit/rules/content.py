@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.rules.batches import NotedBatch, TopicBatch, mismatches
-from asyncrevoke.audit.sql.text import compose, identifier, joined
+from asyncrevoke.audit.sql.text import columns, compose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,11 +38,7 @@ class HashlessSessions:
     known."""
 
     def __init__(
-        self,
-        database: AuditDatabase,
-        sessions: Sequence[SessionState],
-        *,
-        batches: bool,
+        self, database: AuditDatabase, sessions: Sequence[SessionState], *, batches: bool
     ) -> None:
         self._db = database
         self._rows = database.rows
@@ -122,20 +118,14 @@ class HashlessSessions:
     def mismatches(self, *, compacted: bool) -> list[tuple[str | int, ...]]:
         """The rows of the table ``mismatches``. Needs the tables ``altered``, ``noted`` and
         ``batches``."""
-        columns = joined(", ", map(identifier, NotedBatch._fields))
-        altered = list(
-            map(
-                NotedBatch._make,
-                self._rows(compose("SELECT {columns} FROM altered", columns=columns)),
-            )
-        )
-        if not altered:
+        names = columns(NotedBatch._fields)
+        rows = self._rows(compose("SELECT {names} FROM altered", names=names))
+        if not rows:
             return []
-        noted = map(
-            NotedBatch._make, self._rows(compose("SELECT {columns} FROM noted", columns=columns))
-        )
-        columns = joined(", ", map(identifier, TopicBatch._fields))
-        topic = map(
-            TopicBatch._make, self._rows(compose("SELECT {columns} FROM batches", columns=columns))
-        )
+        altered = map(NotedBatch._make, rows)
+        rows = self._rows(compose("SELECT {names} FROM noted", names=names))
+        noted = map(NotedBatch._make, rows)
+        names = columns(TopicBatch._fields)
+        rows = self._rows(compose("SELECT {names} FROM batches", names=names))
+        topic = map(TopicBatch._make, rows)
         return list(mismatches(altered, noted, topic, compacted=compacted))

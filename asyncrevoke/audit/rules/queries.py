@@ -14,11 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, LiteralString
 
 from asyncrevoke.audit.anomalies import AnomalyKind
-from asyncrevoke.audit.rules.incomplete import (
-    absence_rules,
-    may_be_missing,
-    of_whole_sessions,
-)
+from asyncrevoke.audit.rules.incomplete import absence_rules, may_be_missing, of_whole_sessions
 from asyncrevoke.audit.rules.tables import RuleParameters, boolean, in_lanes
 from asyncrevoke.audit.rules.views import FOREVER
 from asyncrevoke.audit.sql import expressions
@@ -78,12 +74,7 @@ class _Rules:
     ) -> Sql | None:
         terms = self._parameters
         return may_be_missing(
-            part,
-            off,
-            at,
-            terms.skew_us,
-            incomplete=terms.incomplete,
-            unaccounted=terms.unaccounted,
+            part, off, at, terms.skew_us, incomplete=terms.incomplete, unaccounted=terms.unaccounted
         )
 
     def _rule(

@@ -44,6 +44,11 @@ def identifier(name: str) -> Sql:
     return Sql(f'"{_checked(name)}"')
 
 
+def columns(names: Iterable[str]) -> Sql:
+    """Columns in quotes, separated by commas. Raises ValueError as :func:`identifier` does."""
+    return joined(", ", map(identifier, names))
+
+
 def literal(word: str) -> Sql:
     """A string literal. Raises ValueError unless it is a word: other texts must be put into
     tables."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from asyncrevoke.journal.format.arrow import RecordBatch, pa
+from asyncrevoke.audit.topic.record_hashes import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from asyncrevoke.journal.format.arrow import RecordBatch
 
 BATCHES = {
     "part": "INT",
@@ -25,16 +27,13 @@ BATCHES = {
 _HEADER = struct.Struct(">q9xIhi30xi")
 # The delete horizon, which compaction writes (KIP-534).
 _REWRITTEN = 0x40
-_TYPES = {"INT": pa.int32(), "BIGINT": pa.int64()}
-_SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in BATCHES.items()])
 
 
 def headers(partition: int, batches: Iterable[bytes | memoryview]) -> RecordBatch:
     """The headers of these batches as columns."""
     rows = [_row(partition, batch) for batch in batches]
-    columns = zip(*rows, strict=True) if rows else [()] * len(_SCHEMA)
-    arrays = [pa.array(c, field.type) for c, field in zip(columns, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    values = map(list, zip(*rows, strict=True)) if rows else [None] * len(BATCHES)
+    return columns(BATCHES, len(rows), *values)
 
 
 def _row(partition: int, batch: bytes | memoryview) -> tuple[int, ...]:

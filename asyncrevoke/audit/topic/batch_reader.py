@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.audit.errors import TopicError, nothing_beyond
+from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.errors import OffsetOutOfRangeError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
@@ -82,7 +82,11 @@ async def _read(
         step = await reader.next(at_once)
         if step is None:
             (partition, end), *_ = reader.left.items()
-            raise nothing_beyond(partition, reader.positions[partition], end)
+            raise TopicError(
+                f"{partition} returns no record from offset {reader.positions[partition]} on, and "
+                f"the journal has records up to {end}: a transaction may be open, or the consumers "
+                "used another isolation level"
+            )
         if step.lost:
             raise TopicError(
                 f"{topic} was deleted, and perhaps created again, while the audit read it: the "

@@ -103,11 +103,7 @@ class Topic:
 
         async with batch_consumer(self._config) as consumer:
             await read_batches(
-                consumer,
-                self._name,
-                ranges,
-                hashed,
-                no_progress_timeout=self._no_progress_timeout,
+                consumer, self._name, ranges, hashed, no_progress_timeout=self._no_progress_timeout
             )
 
 
