@@ -168,19 +168,14 @@ def __getattr__(name: str) -> object:
     if name == "Depends":
         return _depends()
     if name == "__version__":
-        return _version()
+        from importlib.metadata import version
+
+        return version("asyncrevoke")  # the distribution's, which pyproject.toml alone says
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(_MODULES.get(name, _ERRORS)), name)
     globals()[name] = value
     return value
-
-
-def _version() -> str:
-    """That of the installed distribution; ``pyproject.toml`` alone says what it is."""
-    from importlib.metadata import version
-
-    return version("asyncrevoke")
 
 
 def _depends() -> object:

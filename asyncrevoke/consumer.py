@@ -42,11 +42,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.retry import Retry
     from asyncrevoke.handlers.registry import F, Router
     from asyncrevoke.handlers.task_group import TrackedTaskGroup
-    from asyncrevoke.model import (
-        BrokerPattern,
-        GroupMetadata,
-        Health,
-    )
+    from asyncrevoke.model import BrokerPattern, GroupMetadata, Health
     from asyncrevoke.producing.producer import Producer
     from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal
     from asyncrevoke.runtime.hooks.observer import Observer

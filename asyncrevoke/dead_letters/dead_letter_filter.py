@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - a public field
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,9 @@ class DeadLetterFilter:
     ConfigError.
     """
 
-    origin_topics: frozenset[str] = field(default=frozenset())
-    origin_partitions: frozenset[int] = field(default=frozenset())
-    errors: frozenset[str] = field(default=frozenset())
+    origin_topics: frozenset[str] = frozenset()
+    origin_partitions: frozenset[int] = frozenset()
+    errors: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None
 

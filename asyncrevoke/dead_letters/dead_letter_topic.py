@@ -115,11 +115,7 @@ class DeadLetterTopic:
                 )
             if step.lost:
                 raise DeadLettersError(f"{self.topic} was deleted or recreated while it was read")
-            yield [
-                record
-                for record in step.records
-                if record.offset < ranges[record.topic_partition].stop
-            ]
+            yield [r for r in step.records if r.offset < ranges[r.topic_partition].stop]
 
     async def letters(
         self, chosen: DeadLetterFilter = _ALL

@@ -163,14 +163,12 @@ class Replay:
         if journal is not None and journal.has_sent(*place):
             result.sent_before += 1
             return None
-        if journal is not None and journal.is_in_doubt(*place) and not options.resend_in_doubt:
-            self._name(
-                letter.record,
-                "an interrupted replay may have sent it (resend_in_doubt=True sends it again)",
-            )
-            return None
-        target = self._target(letter)
-        why = why_not_replayed(letter, target, self._allowed, options.max_attempts)
+        in_doubt = journal is not None and journal.is_in_doubt(*place)
+        if options.resend_in_doubt or not in_doubt:
+            target = self._target(letter)
+            why = why_not_replayed(letter, target, self._allowed, options.max_attempts)
+        else:
+            why = "an interrupted replay may have sent it (resend_in_doubt=True sends it again)"
         if why is None:
             return letter
         self._name(letter.record, why)
@@ -179,8 +177,7 @@ class Replay:
     async def _send(
         self, letters: Sequence[StoredDeadLetter], journal: ReplayJournal | None
     ) -> None:
-        left = self._left()
-        letters = letters[:left] if left is not None else letters
+        letters = letters[: self._left()]
         if self._options.dry_run:
             for letter in letters:
                 self._count(self._target(letter))
@@ -251,11 +248,8 @@ class Replay:
         return None if limit is None else limit - self.result.sent
 
     def _is_over(self) -> bool:
-        return self._stops() or self._left() == 0
-
-    def _stops(self) -> bool:
         self.result.stopped = self._stopping
-        return self._stopping or self.result.error is not None
+        return self._stopping or self.result.error is not None or self._left() == 0
 
     def _at_once(self) -> int:
         rate = self._options.rate

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord
@@ -19,7 +19,7 @@ from asyncrevoke.replays.result_rows import ResultRows
 from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
@@ -30,17 +30,6 @@ if TYPE_CHECKING:
 # Rows are taken when there are this many, or after this many seconds.
 _ROWS: Final = 1_000
 _MAX_WAIT: Final = 0.2
-
-
-class ReprocessedRows(Protocol):
-    """Receives the rows of dead letters, in the order in which their handlers end.
-
-    Implemented by functions of the caller.
-    """
-
-    def __call__(self, rows: Sequence[Row], /) -> object:
-        """The handlers of these dead letters have ended."""
-        ...
 
 
 @dataclass(slots=True)
@@ -80,8 +69,8 @@ class Reprocessing:
 
     ``errors`` is the option of a replay on Spark. ``"record"`` (default): the record's row has the
     error. ``"policy"``: dead letter topics, retry topics and ``on_error`` apply as in a live
-    consumer. ``"fail"``: the first error ends the run. ``rows`` receives a row for each dead
-    letter. Raises ConfigError.
+    consumer. ``"fail"``: the first error ends the run. ``rows`` is called with the rows of dead
+    letters, in the order in which their handlers end. Raises ConfigError.
     """
 
     def __init__(
@@ -91,7 +80,7 @@ class Reprocessing:
         chosen: DeadLetterFilter | None = None,
         *,
         errors: Errors = "record",
-        rows: ReprocessedRows | None = None,
+        rows: Callable[[Sequence[Row]], object] | None = None,
     ) -> None:
         if errors not in get_args(Errors):
             raise ConfigError(f'errors={shown_option(errors)}: use "record", "policy" or "fail"')

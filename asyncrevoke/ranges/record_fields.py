@@ -32,13 +32,11 @@ _HEADER = struct.Struct(">q13xhiqq14xi")
 _OFFSET = struct.Struct(">q")
 _APPEND_TIME = 0x08
 _VARINT_BITS = 64
-_ATTRIBUTES = "a record has unknown attributes"
 _UNFILLED = "the records do not fill their batch"
 _PAIR = np.dtype("<u2")
 # The most bits of a record's length.
 _LENGTH_BITS = 32
-# The number of consecutive records of one length that is worth a step, and the most that one step
-# finds.
+# The consecutive records of one length that are worth a step, and the most that one step finds.
 _WORTHWHILE = 32
 _MOST_ALIKE = 512
 # The most records between two steps.
@@ -156,7 +154,7 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
     at = _after_lengths(content, begin)
     # Attributes have no meaning yet, and parsers disagree on the length of large ones.
     if (content.take(at, mode="clip") >= 0x80).any():
-        raise CorruptBatch(_ATTRIBUTES)
+        raise CorruptBatch("a record has unknown attributes")
     time_delta, at = _varints(content, at + 1)
     offset_delta, at = _varints(content, at)
     key, at = _places(content, at, stop)

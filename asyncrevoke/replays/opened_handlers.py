@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AsyncExitStack
 
-    from asyncrevoke.config import ConsumerConfig, NullKeys, OrderBy
+    from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.consumer import Consumer
-    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
-    from asyncrevoke.handlers.execution.worker_resources import WorkerResources
+    from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.producing.producer import Producer
@@ -47,17 +46,11 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenedHandlers:
-    """Handlers with their resources, and how many of their calls run at once."""
+    """Handlers, and how their calls are run. Each range has its own log and call recorder."""
 
     config: ConsumerConfig
     router: Router
-    concurrency: int
-    order_by: OrderBy | None
-    null_keys: NullKeys
-    max_in_flight: int
-    state: object
-    workers: WorkerResources | None
-    dead_letters: DeadLetterProducer | None
+    context: RunnerContext
 
 
 async def open_handlers(
@@ -73,22 +66,24 @@ async def open_handlers(
     Raises ReplayError and ConfigError.
     """
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+    from asyncrevoke.handlers.execution.runner_context import RunnerContext
 
-    host = consumer.handler_host
     router = with_errors(checked_router(consumer, target.name), target.errors)
-    state, workers = await stack.enter_async_context(host.open_resources(EventLog()))
+    log = EventLog()
+    resources = consumer.handler_host.open_resources(log)
+    state, worker_resources = await stack.enter_async_context(resources)
     concurrency = target.concurrency or config.concurrency
-    return OpenedHandlers(
-        config=config,
-        router=router,
+    context = RunnerContext(
         concurrency=concurrency,
+        log=log,
         order_by=config.order_by if target.order_by is INHERIT else target.order_by,
         null_keys=config.null_keys,
         max_in_flight=max(config.max_in_flight, 16 * concurrency),
         state=state,
-        workers=workers,
+        worker_resources=worker_resources,
         dead_letters=None if producer is None else DeadLetterProducer(producer),
     )
+    return OpenedHandlers(config, router, context)
 
 
 def checked_router(consumer: Consumer, name: str) -> Router:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.replays.range_source import RangeSource
@@ -27,18 +27,8 @@ async def handle_all(
     ``partition`` is the partition of all records; None if there are several. Raises the error that
     stops the handlers, and ReplayError if they stop before the range ends.
     """
-    source = RangeSource(partition, read, outcomes, opened.max_in_flight)
-    context = RunnerContext(
-        concurrency=opened.concurrency,
-        log=outcomes,
-        order_by=opened.order_by,
-        null_keys=opened.null_keys,
-        max_in_flight=opened.max_in_flight,
-        state=opened.state,
-        worker_resources=opened.workers,
-        dead_letters=opened.dead_letters,
-        call_recorder=outcomes,
-    )
+    context = replace(opened.context, log=outcomes, call_recorder=outcomes)
+    source = RangeSource(partition, read, outcomes, context.max_in_flight)
     await HandlerRunner(source, opened.router, context).run()
     if not source.finished:
         raise ReplayError(f"{partition or 'reading'} has ended before its range did")

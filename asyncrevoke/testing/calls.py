@@ -13,20 +13,7 @@ from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-Outcome: TypeAlias = Literal[
-    "running",
-    "ok",
-    "failed",
-    "cancelled",
-    "mixed",
-    "retried",
-    "sent_to_retry_topic",
-    "dead_lettered",
-    "skipped",
-    "paused",
-    "stopped",
-    "abandoned",
-]
+Outcome: TypeAlias = Literal["running", "ok", "failed", "cancelled", "mixed"] | FailureDecision
 
 
 class Call:

@@ -227,15 +227,12 @@ class Cluster(Brokers):
 
 def encode(value: object) -> bytes | None:
     """A value as bytes: text as UTF-8, bytes and None unchanged, other values as JSON."""
-    match value:
-        case None | bytes():
-            return value
-        case bytearray():
-            return bytes(value)
-        case str():
-            return value.encode()
-        case _:
-            pass
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
     to_json = getattr(value, "model_dump_json", None)
     if callable(to_json):  # a pydantic model
         return str(to_json()).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from contextlib import asynccontextmanager
 from random import Random
@@ -73,17 +74,13 @@ class TestConsumer:
     __test__ = False  # pytest must not collect it
 
     def __init__(
-        self,
-        consumer: Consumer,
-        *,
-        partitions: int = 4,
-        topics: Mapping[str, int] | None = None,
+        self, consumer: Consumer, *, partitions: int = 4, topics: Mapping[str, int] | None = None
     ) -> None:
         self.consumer = consumer
         self._partitions = partitions
         self._topics = dict(topics or {})
         self._calls = Calls()
-        self._clients = 0
+        self._clients = itertools.count()
         self._raised: BaseException | None = None
         self._crashed = False
         self._entered: tuple[VirtualTime, Cluster, float] | None = None
@@ -133,10 +130,7 @@ class TestConsumer:
 
     async def _start(self) -> None:
         cluster, consumer = self._cluster, self.consumer
-        connections = Connections(cluster, self._clients)
-        self._clients += 1
-
-        opened = self._opened = OpenedSession(connections)
+        opened = self._opened = OpenedSession(Connections(cluster, next(self._clients)))
         with in_environment(self._environment(opened)):
             await consumer.start()
         # No request was sent yet.
@@ -208,10 +202,9 @@ class TestConsumer:
         from asyncrevoke.dead_letters.replay import Replay, ReplayOptions
 
         cluster = self._cluster
-        connections = Connections(cluster, self._clients)
-        self._clients += 1
+        opened = OpenedSession(Connections(cluster, next(self._clients)))
         cluster.have(topic)
-        with in_environment(self._environment(OpenedSession(connections))):
+        with in_environment(self._environment(opened)):
             async with self._time_passes(), DeadLetterTopic(topic) as letters:
                 running = Replay(letters, options or ReplayOptions(), with_journal=False)
                 result = await running.run()
@@ -253,11 +246,11 @@ class TestConsumer:
         group, core = self._cluster.scripted, self._session.core
         group.taken.update(wanted)
         group.rebalance()
-        await self._until(
-            lambda: all(
-                tp not in core.assignment.partitions() or core.is_revoking(tp) for tp in wanted
-            )
-        )
+
+        def announced(tp: TopicPartition) -> bool:
+            return tp not in core.assignment.partitions() or core.is_revoking(tp)
+
+        await self._until(lambda: all(map(announced, wanted)))
 
     async def withdraw(self, *partitions: tuple[str, int]) -> None:
         """Assign partitions that are being revoked to the consumer again, by another rebalance.
@@ -356,13 +349,10 @@ class TestConsumer:
 
     def calls_of(self, handler: Callable[..., object] | str) -> list[Call]:
         """The calls of one handler, given as its function or its name."""
+        made = self._calls.made
         if isinstance(handler, str):
-            return [
-                call
-                for call in self._calls.made
-                if call.handler == handler or call.handler.endswith(f".{handler}")
-            ]
-        return [call for call in self._calls.made if call.function == handler]  # == for methods
+            return [c for c in made if c.handler == handler or c.handler.endswith(f".{handler}")]
+        return [c for c in made if c.function == handler]  # == for methods
 
     @property
     def not_handled(self) -> list[NotHandled]:
@@ -408,8 +398,7 @@ class TestConsumer:
             and bool(cluster.scripted.others())
             and set(session.core.assignment.partitions()) == share
             and not any(session.core.is_revoking(tp) for tp in share)
-            # It reads them: an earlier fetch of other partitions may delay the first fetch of
-            # these.
+            # It reads them: a fetch of other partitions may delay the first fetch of these.
             and all(session.core.seeking.highwater(tp) is not None for tp in share - paused)
         )
 
@@ -419,8 +408,7 @@ class TestConsumer:
         timeout = self.consumer.config.heartbeat_interval + _CONDITION_TIMEOUT
         async with passing.call():
             await passing.pass_until(
-                passing.clock.now + timeout,
-                lambda: done() or self._session.failure is not None,
+                passing.clock.now + timeout, lambda: done() or self._session.failure is not None
             )
         self._raise_failure()
 

@@ -92,15 +92,19 @@ class ScriptedGroup(ClassicCoordinator):
 
     def _other_joined(self, response: Response) -> None:
         assert isinstance(response, JoinGroupResponse)
-        ours = [member for member in response.members if member.member_id != _OTHER]
+        subscriptions = {
+            member.member_id: decode_subscription(member.metadata)
+            for member in response.members
+            if member.member_id != _OTHER
+        }
         # The simulated member uses this library, too.
-        maps = all(reads_maps(decode_subscription(each.metadata).user_data) for each in ours)
+        maps = all(reads_maps(each.user_data) for each in subscriptions.values())
         note = encode_assignment_user_data(
             AssignmentUserData(withheld=False, partitions=0, maps_are_read=maps)
         )
         assignments = tuple(
-            (member.member_id, encode_assignment(self._share(member.metadata), note))
-            for member in ours
+            (member_id, encode_assignment(_share(self, each.topics), note))
+            for member_id, each in subscriptions.items()
         )
         request = SyncGroupRequest(
             group_id="",
@@ -111,15 +115,6 @@ class ScriptedGroup(ClassicCoordinator):
             assignments=assignments,
         )
         self.clock.after(0.0, lambda: self.sync_group(request, lambda _response: None))
-
-    def _share(self, metadata: bytes) -> Iterable[TopicPartition]:
-        """The partitions of a member's subscribed topics, without those in ``taken``."""
-        return [
-            partition
-            for topic in decode_subscription(metadata).topics
-            for number in range(len(self.topics.get(topic, ())))
-            if (partition := TopicPartition(topic, number)) not in self.taken
-        ]
 
 
 @dataclass
@@ -149,11 +144,18 @@ class ScriptedEpochGroup(ConsumerGroup):
 
     def _plan(self) -> dict[str, frozenset[TopicPartition]]:
         return {
-            member_id: frozenset(
-                partition
-                for topic in self._subscribed(member)
-                for number in range(len(self.topics.get(topic, ())))
-                if (partition := TopicPartition(topic, number)) not in self.taken
-            )
+            member_id: frozenset(_share(self, self._subscribed(member)))
             for member_id, member in self.members.items()
         }
+
+
+def _share(
+    group: ScriptedGroup | ScriptedEpochGroup, subscribed: Iterable[str]
+) -> list[TopicPartition]:
+    """The partitions of the subscribed topics, without those in ``taken``."""
+    return [
+        partition
+        for topic in subscribed
+        for number in range(len(group.topics.get(topic, ())))
+        if (partition := TopicPartition(topic, number)) not in group.taken
+    ]

@@ -85,7 +85,7 @@ class VirtualTime:
             )
         self._users = 1
         self.clock.now = loop.time()
-        vars(loop).update(time=self._now, call_at=self._call_at)
+        vars(loop).update(time=lambda: self.clock.now, call_at=self._call_at)
         self._last_tick = time.monotonic()
         thread = threading.Thread(target=self._tell_ticks, name="virtual time", daemon=True)
         thread.start()
@@ -107,9 +107,6 @@ class VirtualTime:
     def in_use(self) -> bool:
         """Whether the event loop uses this time now."""
         return self._users > 0
-
-    def _now(self) -> float:
-        return self.clock.now
 
     def _call_at(
         self,
