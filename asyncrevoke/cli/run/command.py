@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from asyncrevoke.cli.run.health_server import HealthResponse, HealthServer
+from asyncrevoke.cli.run.health_server import HealthResponse, health_server
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.run.metrics_text import metrics_of_process
 from asyncrevoke.cli.run.serving import ServingError, load, serve
-from asyncrevoke.cli.run.workers.settings import WorkerSettings
-from asyncrevoke.cli.terminal import USAGE
+from asyncrevoke.cli.run.settings import WorkerSettings
+from asyncrevoke.cli.terminal import USAGE, failed_with
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
@@ -49,12 +48,10 @@ def run(
         bool, typer.Option("--reload", help="Restart when a .py file in this folder changes.")
     ] = False,
     shutdown_timeout: Annotated[
-        float,
-        typer.Option(min=0, help="Seconds that workers may drain before they are killed."),
+        float, typer.Option(min=0, help="Seconds that workers may drain before they are killed.")
     ] = 30.0,
     health_port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="Serve /livez and /readyz on this port."),
+        int | None, typer.Option(min=1, max=65535, help="Serve /livez and /readyz on this port.")
     ] = None,
     health_host: Annotated[
         str, typer.Option(help="The address of the health port; 0.0.0.0 for Kubernetes.")
@@ -74,11 +71,14 @@ def run(
 
     Example: `asyncrevoke run app:consumer --workers 4 --log-format json`
     """
+    if metrics and health_port is None:
+        raise failed_with(
+            "--metrics is served on the health port: add --health-port 8080, for example", USAGE
+        )
     settings = WorkerSettings(
         tuple(targets), workers, reload, shutdown_timeout, log_level, log_format, health_host,
         health_port, metrics,
     )  # fmt: skip
-    _require_health_port_for_metrics(settings)
     output = LogOutput(log_level, log_format)
     output.install()
     if workers is not None or reload:
@@ -89,31 +89,18 @@ def run(
         raise typer.Exit(error.code) from error
 
 
-def _require_health_port_for_metrics(settings: WorkerSettings) -> None:
-    if settings.metrics and settings.health_port is None:
-        print(
-            "error: --metrics is served on the health port: add --health-port 8080, for example",
-            file=sys.stderr,
-        )
-        raise typer.Exit(USAGE)
-
-
 def _supervise(settings: WorkerSettings) -> int:
     from asyncrevoke.cli.run.workers.supervisor import Supervisor
 
     if settings.workers is not None and settings.reload:
-        print(
-            "error: --reload is for one process during development: leave --workers out",
-            file=sys.stderr,
+        raise failed_with(
+            "--reload is for one process during development: leave --workers out", USAGE
         )
-        return USAGE
     if os.name != "posix":
-        print(
-            "error: --workers and --reload need a POSIX system: start the command once for each "
-            "process",
-            file=sys.stderr,
+        raise failed_with(
+            "--workers and --reload need a POSIX system: start the command once for each process",
+            USAGE,
         )
-        return USAGE
 
     async def main() -> int:
         return await Supervisor(settings).run()
@@ -124,20 +111,6 @@ def _supervise(settings: WorkerSettings) -> int:
 def _health(
     consumers: Sequence[Consumer], settings: WorkerSettings
 ) -> AbstractAsyncContextManager[object]:
-    if settings.health_port is None:
-        return nullcontext()
-
-    def health_response() -> HealthResponse:
-        probes = [consumer.probe() for consumer in consumers]
-        return HealthResponse(
-            all(probe.live for probe in probes),
-            all(probe.ready for probe in probes),
-            [dict(probe.details()) for probe in probes],
-        )
-
-    return HealthServer(
-        settings.health_host,
-        settings.health_port,
-        health_response,
-        metrics=metrics_of_process(consumers) if settings.metrics else None,
+    return health_server(
+        settings, lambda: HealthResponse.of(consumers), lambda: metrics_of_process(consumers)
     )

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from http import HTTPStatus
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from typing_extensions import override
 
 from asyncrevoke.cli.run.metrics_text import MetricsText
+from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.http_port.request import HttpRequest
 from asyncrevoke.http_port.response import HttpResponse
 from asyncrevoke.http_port.server import HttpServer, PortLimits
+
+if TYPE_CHECKING:
+    from asyncrevoke.consumer import Consumer
 
 
 class HealthResponse(NamedTuple):
@@ -22,18 +28,23 @@ class HealthResponse(NamedTuple):
     ready: bool
     facts: list[Mapping[str, object]]
 
+    @classmethod
+    def of(cls, consumers: Iterable[Consumer]) -> Self:
+        """The response of consumers that have to be live, or ready, all together."""
+        probes = [consumer.probe() for consumer in consumers]
+        return cls(
+            all(probe.live for probe in probes),
+            all(probe.ready for probe in probes),
+            [dict(probe.details()) for probe in probes],
+        )
+
 
 class HealthPortError(Exception):
     """The port cannot be opened. The message says what to do."""
 
 
-class HealthServer:
-    """An async context manager that responds on its event loop, so that a blocked loop does not
-    respond.
-
-    Responses are small. A client that sends no request, or does not read, is disconnected after 5
-    s. Idle clients do not prevent responses to probes.
-    """
+class HealthServer(HttpServer):
+    """Responds on its event loop, so that a blocked loop does not respond."""
 
     def __init__(
         self,
@@ -44,15 +55,13 @@ class HealthServer:
         *,
         metrics: MetricsText | None = None,
     ) -> None:
-        self._host = host
-        self._port = port
-        self.server = HttpServer(
-            host, port, _HealthRequestHandler(health, metrics), limits or PortLimits()
-        )
+        handler = _HealthRequestHandler(health, metrics)
+        super().__init__(host, port, handler, limits or PortLimits())
 
+    @override
     async def __aenter__(self) -> Self:
         try:
-            await self.server.__aenter__()
+            return await super().__aenter__()
         except OSError as error:
             where = f"--health-port {self._port}"
             if error.errno == errno.EADDRINUSE:
@@ -61,16 +70,22 @@ class HealthServer:
                     "another port"
                 ) from error
             raise HealthPortError(f"{where}: cannot listen on {self._host}: {error}") from error
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the port, without waiting for clients."""
-        await self.server.__aexit__(kind, error, trace)
+
+def health_server(
+    settings: WorkerSettings,
+    health: Callable[[], HealthResponse],
+    metrics: Callable[[], MetricsText],
+) -> AbstractAsyncContextManager[object]:
+    """The server of ``--health-port``; does nothing without this option."""
+    if settings.health_port is None:
+        return nullcontext()
+    return HealthServer(
+        settings.health_host,
+        settings.health_port,
+        health,
+        metrics=metrics() if settings.metrics else None,
+    )
 
 
 class _HealthRequestHandler:
@@ -93,9 +108,11 @@ class _HealthRequestHandler:
         await response.whole(status, body, "application/json")
 
     async def _respond_with_metrics(self, metrics: MetricsText, response: HttpResponse) -> None:
+        from prometheus_client import CONTENT_TYPE_LATEST
+
         try:
             text = await metrics.read()
         except Exception:
             await response.whole(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed\n", "text/plain")
             raise
-        await response.whole(HTTPStatus.OK, text, metrics.media_type)
+        await response.whole(HTTPStatus.OK, text, CONTENT_TYPE_LATEST)

@@ -19,13 +19,6 @@ class MetricsText:
         self._collect = collect
         self._collecting: asyncio.Task[bytes] | None = None
 
-    @property
-    def media_type(self) -> str:
-        """The media type of the text that :meth:`read` returns."""
-        from prometheus_client import CONTENT_TYPE_LATEST
-
-        return CONTENT_TYPE_LATEST
-
     async def read(self) -> bytes:
         """All metrics as text. Cancelling a call does not stop the collection. Raises the errors of
         ``collect``."""
@@ -35,12 +28,8 @@ class MetricsText:
 
 
 def metrics_of_process(consumers: Iterable[Consumer]) -> MetricsText:
-    """The metrics of consumers, and all others in the default registry of prometheus-client,
-    collected in a thread.
-
-    Call it before the consumers are entered. If the application also observes one of them by
-    ``PrometheusMetrics()``, each metric occurs once. Raises ConfigError if the extra is missing.
-    """
+    """All metrics in the default registry of prometheus-client, with those of consumers that are
+    not entered yet. Collected in a thread. Raises ConfigError if the extra is missing."""
     try:
         from asyncrevoke.integrations.prometheus import PrometheusMetrics
     except ModuleNotFoundError as error:

@@ -14,12 +14,12 @@ _LEAST = 0.25
 
 
 def end_process_within(seconds: float, code: int) -> None:
-    """End the process with ``code``, ``seconds`` (the rest of close_timeout) and a little later, if
-    it is still running.
+    """End the process with ``code`` if it still runs shortly after ``seconds``, the rest of
+    close_timeout.
 
-    Python waits without a limit for threads of the application (for example, a handler's
-    ``asyncio.to_thread``), for tasks that ignore cancellation, and for functions that are
-    registered with atexit. Call this after the consumer has closed, so that no record is affected.
+    Python waits without a limit for the application's threads (as of ``asyncio.to_thread``), for
+    tasks that ignore cancellation, and for atexit functions. Call this after the consumer has
+    closed, so that no record is affected.
     """
     timer = threading.Timer(max(_LEAST, seconds + _LATE), _end, (code,))
     timer.name = "asyncrevoke close_timeout"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING
 from asyncrevoke.cli.run.health_server import HealthPortError
 from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.process_exit import end_process_within
-from asyncrevoke.cli.terminal import FAILED, USAGE
+from asyncrevoke.cli.terminal import FAILED, USAGE, print_error
 from asyncrevoke.errors import AsyncRevokeError, ConfigError, IllegalStateError
-from asyncrevoke.printable import printable_lines
 from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
@@ -45,9 +43,7 @@ def _load(target: str) -> Consumer:
         raise print_user_error(error, USAGE, line_of_the_module(error)) from error
     except Exception as error:
         log().exception(
-            "application could not be imported",
-            application=target,
-            exc_info=from_the_module(error),
+            "application could not be imported", application=target, exc_info=from_the_module(error)
         )
         raise ServingError(FAILED, error) from error
 
@@ -127,10 +123,8 @@ async def _run_all(consumers: Sequence[Consumer]) -> None:
 
 
 def print_user_error(error: Exception, code: int, line: str = "") -> ServingError:
-    """Print an error of the user, with the ``line`` of their file. Returns the exception to
-    raise."""
-    place = f"{line}: " if line else ""
-    print(f"error: {printable_lines(f'{place}{error}')}", file=sys.stderr)
+    """Print a user's error, with the ``line`` of their file. Returns the exception to raise."""
+    print_error(f"{line}: {error}" if line else error)
     return ServingError(code, error)
 
 

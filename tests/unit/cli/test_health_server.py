@@ -18,7 +18,7 @@ from asyncrevoke.cli.run.command import _health
 from asyncrevoke.cli.run.health_server import HealthResponse, HealthServer
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel
 from asyncrevoke.cli.run.metrics_text import metrics_of_process
-from asyncrevoke.cli.run.workers.settings import WorkerSettings
+from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.http_port.server import PortLimits
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 
@@ -34,7 +34,7 @@ async def serving(
     response: HealthResponse, limits: PortLimits | None = None
 ) -> AsyncGenerator[int]:
     async with HealthServer("127.0.0.1", 0, lambda: response, limits) as health:
-        yield health.server.port
+        yield health.port
 
 
 async def get(port: int, path: str, method: str = "GET") -> httpx.Response:
@@ -83,8 +83,8 @@ async def test_readyz_of_a_run_names_the_topics_and_brokers_that_it_cannot_read_
         monkeypatch.setattr(consumer, "health", lambda: health)
         async with _health([consumer, other], settings) as served:
             assert isinstance(served, HealthServer)
-            readyz = await get(served.server.port, "/readyz")
-            livez = await get(served.server.port, "/livez")
+            readyz = await get(served.port, "/readyz")
+            livez = await get(served.port, "/livez")
     assert (readyz.status_code, livez.status_code) == (503, 200)
     assert [each["group"] for each in readyz.json()["consumers"]] == ["billing", "audit"]
     assert readyz.json()["consumers"][0]["reasons"] == [
@@ -107,9 +107,9 @@ async def test_metrics_are_served_beside_the_probes_and_only_if_they_are_wanted(
         assert (await get(port, "/metrics")).status_code == 404
     metrics = metrics_of_process([consumer])
     async with consumer, HealthServer("127.0.0.1", 0, lambda: response, metrics=metrics) as health:
-        scraped = await get(health.server.port, "/metrics")
-        assert (await get(health.server.port, "/livez")).status_code == 200
-        assert (await get(health.server.port, "/metrics/")).status_code == 404
+        scraped = await get(health.port, "/metrics")
+        assert (await get(health.port, "/livez")).status_code == 200
+        assert (await get(health.port, "/metrics/")).status_code == 404
     assert scraped.headers["content-type"] == CONTENT_TYPE_LATEST
     families = {family.name: family for family in text_string_to_metric_families(scraped.text)}
     (assigned,) = families["asyncrevoke_partitions_assigned"].samples
@@ -162,11 +162,11 @@ async def test_a_client_that_never_reads_is_cut_off_too() -> None:
     large: list[Mapping[str, object]] = [{"group": "x" * 1000}] * 20_000  # more than sockets buffer
     response = HealthResponse(True, True, large)
     async with HealthServer("127.0.0.1", 0, lambda: response, IMPATIENT) as one:
-        _, writer = await asyncio.open_connection("127.0.0.1", one.server.port, limit=1024)
+        _, writer = await asyncio.open_connection("127.0.0.1", one.port, limit=1024)
         writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
         async with asyncio.timeout(10):
-            await until(lambda: one.server.clients > 0)
-            await until(lambda: one.server.clients == 0)
+            await until(lambda: one.clients > 0)
+            await until(lambda: one.clients == 0)
         writer.close()
 
 
@@ -204,11 +204,11 @@ async def test_clients_that_do_not_read_leave_room_for_a_probe() -> None:
     async with HealthServer("127.0.0.1", 0, respond, limits) as one, asyncio.timeout(4):
         stuck: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         for _ in range(3):
-            stuck.append(await asyncio.open_connection("127.0.0.1", one.server.port, limit=1024))
+            stuck.append(await asyncio.open_connection("127.0.0.1", one.port, limit=1024))
             stuck[-1][1].write(b"GET /livez HTTP/1.1\r\n\r\n")
-            await until(lambda: len(one.server._responding) > min(1, len(stuck) - 1))
-        assert (await get(one.server.port, "/livez")).status_code == 200
-        assert one.server.clients <= 2
+            await until(lambda: len(one._responding) > min(1, len(stuck) - 1))
+        assert (await get(one.port, "/livez")).status_code == 200
+        assert one.clients <= 2
         for _, writer in stuck:
             writer.close()
 

@@ -22,7 +22,7 @@ async def started(*lines: bytes) -> WorkerProcess:
             sys.executable, "-c", "import time; time.sleep(60)", process_group=0
         )
         reader, writer = await asyncio.open_connection(sock=ours)
-        worker = WorkerProcess(1, process, writer, reader)
+        worker = WorkerProcess(process, writer, reader)
         async with asyncio.timeout(10):
             if lines[0].startswith(b"{"):
                 await worker.imported.wait()

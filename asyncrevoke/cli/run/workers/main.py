@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
+from asyncrevoke.cli.run.health_server import HealthResponse
+from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.metrics_text import MetricsText, metrics_of_process
 from asyncrevoke.cli.run.serving import ServingError, load, log, serve
 from asyncrevoke.cli.run.workers.report import LONGEST_LINE, MetricsReport, Report, WorkerStart
@@ -63,19 +64,13 @@ class StatusReporter:
     def end(self, error: ServingError) -> None:
         """Send the last report."""
         final = isinstance(error.cause, FencedInstanceError)
-        try:
+        with suppress(OSError):  # the supervisor has ended
             self._connection.sendall(Report(imported=False, live=False, final=final).line())
-        except OSError:
-            return  # the supervisor has ended
 
     async def _report(self, consumers: Sequence[Consumer], writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
             if writer.transport.get_write_buffer_size() == 0:  # the last report was read
-                probes = [consumer.probe() for consumer in consumers]
-                live = all(probe.live for probe in probes)
-                ready = all(probe.ready for probe in probes)
-                details = [dict(probe.details()) for probe in probes]
-                writer.write(Report(True, live, ready, details).line())
+                writer.write(Report(True, *HealthResponse.of(consumers)).line())
             await asyncio.sleep(EVERY)
 
     async def _send_metrics(self, metrics: MetricsText, writer: asyncio.StreamWriter) -> None:
@@ -117,16 +112,17 @@ def _with_own_id(number: int, config: ConsumerConfig) -> ConsumerConfig:
 def main(text: str) -> int:
     """Run the worker; returns its exit code."""
     orders = msgspec.json.decode(text, type=WorkerStart)
-    output = LogOutput(LogLevel(orders.log_level), LogFormat(orders.log_format))
+    settings = orders.settings
+    output = LogOutput(settings.log_level, settings.log_format)
     output.install()
     if orders.number is not None:
         config_override.set(partial(_with_own_id, orders.number))
         structlog.contextvars.bind_contextvars(worker=orders.number)
     with socket.socket(fileno=orders.socket) as connection:
         connection.set_inheritable(False)
-        reporter = StatusReporter(connection, metrics=orders.metrics)
+        reporter = StatusReporter(connection, metrics=settings.metrics)
         try:
-            serve(load(orders.targets), output, reporter.around)
+            serve(load(settings.targets), output, reporter.around)
         except ServingError as error:
             reporter.end(error)
             return error.code

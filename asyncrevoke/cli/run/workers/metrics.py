@@ -16,8 +16,8 @@ LABEL = "worker"
 
 
 def metrics_of_workers(workers: Mapping[int, WorkerProcess]) -> MetricsText:
-    """The metrics of all running workers at each request, by worker number. A worker that does
-    not send its metrics in time is left out."""
+    """The metrics of the running workers at each request, without those that do not send them in
+    time."""
 
     async def collect() -> bytes:
         asked = dict(workers)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
+
+from asyncrevoke.cli.run.settings import WorkerSettings
 
 # The line by which a supervisor asks for a worker's metrics.
 METRICS_REQUEST = b"metrics\n"
@@ -10,7 +14,13 @@ METRICS_REQUEST = b"metrics\n"
 LONGEST_LINE = 32 * 1024 * 1024
 
 
-class Report(msgspec.Struct, frozen=True, tag="health"):
+class _Message(msgspec.Struct, frozen=True):
+    def line(self) -> bytes:
+        """The message as bytes."""
+        return msgspec.json.encode(self) + b"\n"
+
+
+class Report(_Message, frozen=True, tag="health"):
     """A worker's health, sent about once a second after its application was ``imported``.
 
     ``facts`` has the details of each consumer. In the last report, ``final`` says that a restart
@@ -20,23 +30,15 @@ class Report(msgspec.Struct, frozen=True, tag="health"):
     imported: bool
     live: bool = True
     ready: bool = False
-    facts: list[dict[str, object]] = []
+    facts: list[Mapping[str, object]] = []
     final: bool = False
 
-    def line(self) -> bytes:
-        """The message as bytes."""
-        return msgspec.json.encode(self) + b"\n"
 
-
-class MetricsReport(msgspec.Struct, frozen=True, tag="metrics"):
+class MetricsReport(_Message, frozen=True, tag="metrics"):
     """A worker's metrics as text for Prometheus; None if collecting them failed, which the worker
     logs."""
 
     text: str | None
-
-    def line(self) -> bytes:
-        """The message as bytes."""
-        return msgspec.json.encode(self) + b"\n"
 
 
 def read_report(line: bytes) -> Report | MetricsReport:
@@ -45,12 +47,8 @@ def read_report(line: bytes) -> Report | MetricsReport:
 
 
 class WorkerStart(msgspec.Struct, frozen=True):
-    """The arguments of a worker. ``number`` counts from 1; None if there is only one worker. With
-    ``metrics``, the supervisor may ask for the worker's metrics."""
+    """The arguments of a worker. ``number`` counts from 1; None with ``--reload``."""
 
-    targets: tuple[str, ...]
+    settings: WorkerSettings
     number: int | None
-    log_level: str
-    log_format: str
-    metrics: bool
     socket: int

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import suppress
 from pathlib import Path
 
 from asyncrevoke.backoff import Backoff
-from asyncrevoke.cli.run.health_server import HealthPortError, HealthResponse, HealthServer
+from asyncrevoke.cli.run.health_server import HealthPortError, HealthResponse, health_server
 from asyncrevoke.cli.run.serving import print_user_error
+from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.cli.run.workers.metrics import metrics_of_workers
-from asyncrevoke.cli.run.workers.settings import WorkerSettings
 from asyncrevoke.cli.run.workers.worker import WorkerProcess
 from asyncrevoke.cli.terminal import FAILED, USAGE
 from asyncrevoke.runtime.hooks.event_log import EventLog
@@ -48,7 +48,9 @@ class Supervisor:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
         try:
-            async with self._health():
+            async with health_server(
+                self._settings, self._health_response, lambda: metrics_of_workers(self._workers)
+            ):
                 await self._run()
         except HealthPortError as error:
             return print_user_error(error, FAILED).code
@@ -58,17 +60,6 @@ class Supervisor:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
         return self._code
-
-    def _health(self) -> AbstractAsyncContextManager[object]:
-        port = self._settings.health_port
-        if port is None:
-            return nullcontext()
-        return HealthServer(
-            self._settings.health_host,
-            port,
-            self._health_response,
-            metrics=metrics_of_workers(self._workers) if self._settings.metrics else None,
-        )
 
     def _health_response(self) -> HealthResponse:
         workers = list(self._workers.items())
@@ -86,15 +77,11 @@ class Supervisor:
             watching = tasks.create_task(self._watch()) if self._settings.reload else None
             async with asyncio.TaskGroup() as keepers:
                 keepers.create_task(self._keep(1))
-                if not self._settings.reload and await self._first_is_imported():
-                    for number in range(2, self._settings.processes + 1):
-                        keepers.create_task(self._keep(number))
+                await self._imported.wait()
+                for number in range(2, self._settings.processes + 1):
+                    keepers.create_task(self._keep(number))
             if watching is not None:
                 watching.cancel()
-
-    async def _first_is_imported(self) -> bool:
-        await self._imported.wait()
-        return not self._stopping.is_set()
 
     # --- one worker after the other --------------------------------------------------------------
 
@@ -102,7 +89,9 @@ class Supervisor:
         backoff = Backoff(FIRST_BACKOFF, LONGEST_BACKOFF)
         try:
             while not self._stopping.is_set():
-                worker = await self._started(number)
+                self._changed.clear()
+                worker = await WorkerProcess.start(self._settings, number)
+                self._workers[number] = worker
                 code = await self._ended(worker)
                 del self._workers[number]
                 again = self._changed.is_set()
@@ -122,21 +111,11 @@ class Supervisor:
                     ended_by=_in_words(code),
                     seconds=seconds,
                 )
-                await _wait(self._stopping, seconds)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._stopping.wait()
         finally:
             self._imported.set()
-
-    async def _started(self, number: int) -> WorkerProcess:
-        settings = self._settings
-        self._changed.clear()
-        worker = self._workers[number] = await WorkerProcess.start(
-            settings.targets,
-            None if settings.reload else number,
-            settings.log_level,
-            settings.log_format,
-            metrics=settings.metrics,
-        )
-        return worker
 
     async def _ended(self, worker: WorkerProcess) -> int:
         """Wait for the worker's end. Stop it on a signal or a file change."""
@@ -213,14 +192,6 @@ class Supervisor:
             names = sorted({Path(path).name for _, path in changes})
             self._log.info("files changed; restarting the application", files=names)
             self._changed.set()
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return
 
 
 async def _first(*events: asyncio.Event) -> None:

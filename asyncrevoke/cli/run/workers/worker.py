@@ -8,9 +8,11 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 
 import msgspec
 
+from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.cli.run.workers.report import (
     LONGEST_LINE,
     METRICS_REQUEST,
@@ -30,12 +32,10 @@ class WorkerProcess:
 
     def __init__(
         self,
-        number: int | None,
         process: asyncio.subprocess.Process,
         writer: asyncio.StreamWriter,
         reader: asyncio.StreamReader,
     ) -> None:
-        self.number = number
         self.pid = process.pid
         self.report: Report | None = None
         self._process = process
@@ -46,19 +46,11 @@ class WorkerProcess:
         self._reading = asyncio.create_task(self._read(reader))
 
     @classmethod
-    async def start(
-        cls,
-        targets: tuple[str, ...],
-        number: int | None,
-        log_level: str,
-        log_format: str,
-        *,
-        metrics: bool,
-    ) -> WorkerProcess:
+    async def start(cls, settings: WorkerSettings, number: int) -> WorkerProcess:
         """Start a process. Ctrl-C does not reach it: the supervisor handles signals."""
         ours, theirs = socket.socketpair()
         with theirs:
-            orders = WorkerStart(targets, number, log_level, log_format, metrics, theirs.fileno())
+            orders = WorkerStart(settings, None if settings.reload else number, theirs.fileno())
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -69,7 +61,7 @@ class WorkerProcess:
                 process_group=0,
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
-        return cls(number, process, writer, reader)
+        return cls(process, writer, reader)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -153,7 +145,5 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kill the process and its child processes."""
         if self._process.returncode is None:
-            try:
+            with suppress(ProcessLookupError):  # already ended
                 os.killpg(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return  # already ended
