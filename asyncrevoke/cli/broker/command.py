@@ -7,20 +7,18 @@ import json
 import signal
 import threading
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from asyncrevoke.cli.broker.startup import StartDisplay
+from asyncrevoke.cli.broker.startup import start_display
 from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.errors import AsyncRevokeError
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import KafkaBroker
 
-DEFAULT_PORT = 9092
 LIFE_CHECK = 0.5
 
 
@@ -34,9 +32,7 @@ def topic_argument(text: str) -> tuple[str, int | None]:
 
 def broker(
     *,
-    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 chooses a free one.")] = (
-        DEFAULT_PORT
-    ),
+    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 chooses a free one.")] = 9092,
     topic: Annotated[
         list[str] | None, typer.Option(metavar="NAME:PARTITIONS", help="A topic to create.")
     ] = None,
@@ -60,13 +56,13 @@ def broker(
     messages = Console(stderr=True)
     try:
         with contextlib.ExitStack() as stack:
-            with StartDisplay(messages) as display:
+            with start_display(messages) as on_progress:
                 started = stack.enter_context(
                     KafkaBroker(
                         port=port or None,
                         folder=folder,
                         properties={"auto.create.topics.enable": "true", "num.partitions": "4"},
-                        on_progress=display.downloaded,
+                        on_progress=on_progress,
                     )
                 )
             stop = _stop_on_signals()
@@ -86,12 +82,8 @@ def broker(
 
 def _stop_on_signals() -> threading.Event:
     stop = threading.Event()
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)
+        signal.signal(number, lambda _number, _frame: stop.set())
     return stop
 
 

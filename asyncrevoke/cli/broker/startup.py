@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.progress import (
     BarColumn,
@@ -16,43 +17,31 @@ from rich.progress import (
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from rich.console import Console
 
+    from asyncrevoke.broker.installation.jars import OnProgress
     from asyncrevoke.broker.installation.jars import Progress as Downloaded
 
 
-class StartDisplay:
-    """A context manager. Its :meth:`downloaded` is the ``on_progress`` of a broker."""
+@contextmanager
+def start_display(console: Console) -> Generator[OnProgress]:
+    """Show that a broker starts. Yields its ``on_progress``."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    starting = f"Starting Apache Kafka {KAFKA_VERSION}"
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(starting, total=None)
 
-    def __init__(self, console: Console) -> None:
-        self._start = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task = self._start.add_task(f"Starting Apache Kafka {KAFKA_VERSION}", total=None)
+        def show(now: Downloaded) -> None:
+            loading = f"Downloading Apache Kafka {KAFKA_VERSION} (once)"
+            description = starting if now.done >= now.total else loading
+            progress.update(task, description=description, completed=now.done, total=now.total)
 
-    def __enter__(self) -> Self:
-        self._start.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._start.stop()
-
-    def downloaded(self, downloaded: Downloaded) -> None:
-        """Show the progress of the download."""
-        whole = downloaded.done >= downloaded.total
-        self._start.update(
-            self._task,
-            description=(
-                f"Starting Apache Kafka {KAFKA_VERSION}"
-                if whole
-                else f"Downloading Apache Kafka {KAFKA_VERSION} (once)"
-            ),
-            completed=downloaded.done,
-            total=downloaded.total,
-        )
+        yield show

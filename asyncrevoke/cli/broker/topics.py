@@ -36,8 +36,7 @@ def create(
     ],
     *,
     partitions: Annotated[
-        int | None,
-        typer.Option(min=1, help="For names without a number. Default: the broker's."),
+        int | None, typer.Option(min=1, help="For names without a number. Default: the broker's.")
     ] = None,
     replicas: Annotated[
         int | None, typer.Option(min=1, help="Copies of each partition. Default: the broker's.")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-# On these systems Python's monotonic clock counts from the start of the machine, equally in all
-# processes.
+# Here Python's monotonic clock counts from the start of the machine, in all processes.
 _SHARED = sys.platform in {"linux", "darwin"}
 
 

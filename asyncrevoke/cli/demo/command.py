@@ -11,13 +11,13 @@ import tempfile
 import uuid
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
 from asyncrevoke.cli.audit import audit_topic, missing_packages, print_audit
-from asyncrevoke.cli.broker.startup import StartDisplay
+from asyncrevoke.cli.broker.startup import start_display
 from asyncrevoke.cli.demo.display.live_view import View
 from asyncrevoke.cli.demo.display.rebalance import draw_rebalance
 from asyncrevoke.cli.demo.display.report import faults, print_json, print_result
@@ -27,14 +27,13 @@ from asyncrevoke.cli.demo.member.config import MemberConfig
 from asyncrevoke.cli.demo.options import DemoOptions, GroupProtocolChoice
 from asyncrevoke.cli.demo.schedule import churn
 from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.cli.terminal import print_error
+from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.pages.files import write_report_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
-    from types import FrameType
 
     from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.cli.demo.group_result import GroupResult
@@ -63,21 +62,18 @@ def demo(*, options: DemoOptions) -> None:
     """
     messages = Console(stderr=True)
     if mistake := _mistake(options):
-        print_error(mistake, messages)
-        raise typer.Exit(2)
+        raise failed_with(mistake, USAGE, messages)
     # aiokafka's producer logs each retry. It raises errors that it cannot retry.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
-        outcome = _run(options, messages)
+        results, audited = _run(options, messages)
     except AsyncRevokeError as error:
         if options.as_json:
             print(json.dumps({"ok": False, "error": str(error)}), flush=True)
-        print_error(error, messages)
-        raise typer.Exit(1) from error
+        raise failed_with(error, FAILED, messages) from error
     except KeyboardInterrupt:
         messages.print("stopped before the end, without a result")
-        raise typer.Exit(1) from None
-    results, audited = outcome
+        raise typer.Exit(FAILED) from None
     found = faults(results[options.clients[0]], max_stall=options.stall_limit)
     if options.as_json:
         print_json(results, found, options.picture, audited)
@@ -86,7 +82,7 @@ def demo(*, options: DemoOptions) -> None:
         if audited is not None:
             print_audit(audited, messages)
     if found:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
     if audited is not None:
         raise typer.Exit(audited.status.exit_code)
 
@@ -100,12 +96,9 @@ def _mistake(options: DemoOptions) -> str | None:
     return None
 
 
-class _Outcome(NamedTuple):
-    results: dict[Client, GroupResult]
-    audited: AuditResult | None
-
-
-def _run(options: DemoOptions, messages: Console) -> _Outcome:
+def _run(
+    options: DemoOptions, messages: Console
+) -> tuple[dict[Client, GroupResult], AuditResult | None]:
     """Run the groups, evaluate them and write the timeline."""
     from asyncrevoke.broker import start_broker
     from asyncrevoke.cli.demo.run import DemoRun
@@ -114,8 +107,8 @@ def _run(options: DemoOptions, messages: Console) -> _Outcome:
     with contextlib.ExitStack() as stack:
         folder = options.logs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        with StartDisplay(messages) as display:
-            broker = start_broker(on_progress=display.downloaded)
+        with start_display(messages) as on_progress:
+            broker = start_broker(on_progress=on_progress)
         stack.enter_context(contextlib.closing(broker))
         servers = broker.bootstrap_servers
         groups = [_group(client, servers, options, folder) for client in options.clients]
@@ -143,7 +136,7 @@ def _run(options: DemoOptions, messages: Console) -> _Outcome:
     write_report_file(options.picture, draw(panels, run.begin))
     if options.rebalance_picture is not None:
         write_report_file(options.rebalance_picture, draw_rebalance(panels[::-1], run.begin))
-    return _Outcome(results, audited)
+    return results, audited
 
 
 def _audited(bootstrap_servers: str, group: DemoGroup, folder: Path) -> AuditResult:
@@ -208,11 +201,9 @@ async def _interrupted() -> None:
     """Wait for SIGINT."""
     loop = asyncio.get_running_loop()
     interrupted = asyncio.Event()
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(interrupted.set)
-
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = signal.signal(
+        signal.SIGINT, lambda _number, _frame: loop.call_soon_threadsafe(interrupted.set)
+    )
     try:
         await interrupted.wait()
     finally:

@@ -83,10 +83,8 @@ class DemoGroup:
     async def take(
         self, step: ScheduleStep, begin: float, committed: Mapping[TopicPartition, int]
     ) -> None:
-        """Start, stop or kill a member, and record the time.
-
-        ``committed`` has the group's committed offsets; they are needed if a member is killed.
-        """
+        """Start, stop or kill a member, and record the time. ``committed``: the group's committed
+        offsets, which are needed if the member is killed."""
         self.steps.append(ScheduleStep(now() - begin, step.action, step.member))
         match step.action:
             case Action.JOIN:
@@ -99,11 +97,8 @@ class DemoGroup:
                 self._signal(step.member, getattr(signal, "SIGKILL", signal.SIGTERM), "killed")
 
     def refresh(self) -> None:
-        """Read new events of the members' logs.
-
-        Raises:
-            MemberFailedError: a member's process ended unexpectedly.
-        """
+        """Read new events of the members' logs. Raises MemberFailedError if a member's process
+        ended unexpectedly."""
         for reader in self._readers.values():
             events = reader.read()
             self.events += events

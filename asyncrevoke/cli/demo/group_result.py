@@ -183,9 +183,7 @@ def handler_calls(
         record = RecordId(TopicPartition(event.topic, event.partition), event.offset)
         if isinstance(event, Started):
             running[event.member, record] = event
-            continue
-        started = running.pop((event.member, record), None)
-        if started is not None:
+        elif (started := running.pop((event.member, record), None)) is not None:
             calls.append(_call(record, started, event.at, returned=isinstance(event, Ended)))
     for (member, record), started in running.items():
         calls.append(_call(record, started, died.get(member, float("inf")), returned=False))
@@ -231,14 +229,12 @@ def _disorder(calls: Sequence[ObservedCall]) -> list[Disorder]:
     return sorted(found)
 
 
+@dataclass(slots=True)
 class _Key:
     """The records of one key in one partition."""
 
-    __slots__ = ("running", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: set[int] = set()
-        self.running = 0
+    waiting: set[int] = field(default_factory=set[int])
+    running: int = 0
 
     @property
     def due(self) -> bool:

@@ -41,8 +41,7 @@ class DemoOptions:
         GroupProtocolChoice, typer.Option(help="How this library's members rebalance.")
     ] = GroupProtocolChoice.COOPERATIVE
     compare: Annotated[
-        ComparedClient | None,
-        typer.Option(help="Run the same schedule with this client, too."),
+        ComparedClient | None, typer.Option(help="Run the same schedule with this client, too.")
     ] = None
     kill: Annotated[bool, typer.Option(help="Kill the last member that leaves.")] = False
     max_stall: Annotated[
@@ -56,8 +55,7 @@ class DemoOptions:
         "asyncrevoke-demo.svg"
     )
     rebalance_picture: Annotated[
-        Path | None,
-        typer.Option(help="Draw the rebalance of the second member to this SVG file."),
+        Path | None, typer.Option(help="Draw the rebalance of the second member to this SVG file.")
     ] = None
     logs: Annotated[
         Path | None, typer.Option(help="Keep the members' logs of handler calls in this folder.")

@@ -34,13 +34,11 @@ async def produce(
     seconds: float,
     acknowledged: Callable[[str, Produced], None],
 ) -> None:
-    """Produce the same orders to each topic, ``rate`` a second, for ``seconds``.
+    """Produce the same orders to each topic, ``rate`` a second, for ``seconds``. Cancelling stops
+    the producer.
 
-    ``acknowledged`` is called with the topic for each record that the broker acknowledged.
-    Cancelling stops the producer.
-
-    Raises:
-        KafkaError: a record could not be produced.
+    ``acknowledged`` is called with the topic and each record that a broker has acknowledged. Raises
+    KafkaError if a record could not be produced.
     """
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, enable_idempotence=True)
     encode = msgspec.json.Encoder().encode

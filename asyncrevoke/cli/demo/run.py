@@ -64,12 +64,8 @@ class DemoRun:
         self.begin = 0.0
 
     async def run(self) -> None:
-        """Run until all orders are handled, or a time limit, and all members have left.
-
-        Raises:
-            MemberFailedError: a member's process ended unexpectedly.
-            KafkaError: an order could not be produced.
-        """
+        """Run until all orders are handled, or a time limit, and all members have left. Raises
+        MemberFailedError, and KafkaError if an order could not be produced."""
         self.begin = now()
         producing = asyncio.create_task(
             produce(
@@ -151,11 +147,8 @@ class DemoRun:
 async def committed_offsets(
     bootstrap_servers: str, group: str, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    """The committed offsets of a group, fetched by another client than the evaluated one.
-
-    Raises:
-        AsyncRevokeError: the broker rejected the request.
-    """
+    """The committed offsets of a group, fetched by another client than the evaluated one. Raises
+    AsyncRevokeError if the broker rejects the request."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
     try:

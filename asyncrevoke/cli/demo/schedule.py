@@ -23,10 +23,8 @@ class ScheduleStep(NamedTuple):
 
 
 def churn(seconds: float, *, kill: bool = False) -> tuple[ScheduleStep, ...]:
-    """Four members within ``seconds``: three join, one leaves, a fourth joins, another leaves.
-
-    With ``kill``, the last one is killed instead.
-    """
+    """Four members within ``seconds``: three join, one leaves, a fourth joins, another leaves (or
+    is killed, with ``kill``)."""
     sixth = seconds / 6
     return (
         ScheduleStep(0, Action.JOIN, "A"),

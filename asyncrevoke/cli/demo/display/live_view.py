@@ -72,9 +72,7 @@ def render(
     groups: Sequence[DemoGroup], steps: Sequence[ScheduleStep], elapsed: float, seconds: float
 ) -> RenderableType:
     """The view at one moment of the run."""
-    parts: list[RenderableType] = [_headline(steps, elapsed, seconds)]
-    parts += [_group(group) for group in groups]
-    return Stack(*parts)
+    return Stack(_headline(steps, elapsed, seconds), *map(_group, groups))
 
 
 def colour(member: str) -> str:
@@ -84,12 +82,10 @@ def colour(member: str) -> str:
 
 def _headline(steps: Sequence[ScheduleStep], elapsed: float, seconds: float) -> Text:
     text = Text(f"{elapsed:5.1f} s  ", style="bold")
+    step = next((step for step in steps if step.at > elapsed), None)
     if elapsed > seconds:
         text.append("all orders produced; members handle the rest and leave", style="dim")
-        return text
-    ahead = [step for step in steps if step.at > elapsed]
-    if ahead:
-        step = ahead[0]
+    elif step is not None:
         text.append("next: ", style="dim")
         text.append(step.member, style=colour(step.member))
         text.append(f" {step.action} in {step.at - elapsed:.0f} s", style="dim")
@@ -124,24 +120,18 @@ def _member(member: MemberProgress) -> tuple[Text, ...]:
 
 
 def _partitions(group: DemoGroup) -> Table:
-    table = Table.grid(padding=(0, 1))
-    numbers = group.progress.partitions
+    partitions = group.progress.partitions.values()
     at = now()
-    table.add_row(Text("partition", style="dim"), *(Text(f"{number:>3}") for number in numbers))
-    table.add_row(
-        Text("owner", style="dim"), *(_owner(partition) for partition in numbers.values())
-    )
-    table.add_row(
-        Text("in flight", style="dim"),
-        *(Text(f"{partition.in_flight or '·':>3}") for partition in numbers.values()),
-    )
-    table.add_row(
-        Text("waiting", style="dim"),
-        *(Text(f"{partition.waiting or '·':>3}") for partition in numbers.values()),
-    )
-    table.add_row(
-        Text("still for", style="dim"), *(_still(partition, at) for partition in numbers.values())
-    )
+    rows = {
+        "partition": [Text(f"{number:>3}") for number in group.progress.partitions],
+        "owner": [_owner(partition) for partition in partitions],
+        "in flight": [Text(f"{partition.in_flight or '·':>3}") for partition in partitions],
+        "waiting": [Text(f"{partition.waiting or '·':>3}") for partition in partitions],
+        "still for": [_still(partition, at) for partition in partitions],
+    }
+    table = Table.grid(padding=(0, 1))
+    for name, cells in rows.items():
+        table.add_row(Text(name, style="dim"), *cells)
     return table
 
 

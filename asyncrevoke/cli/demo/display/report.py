@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -18,25 +18,6 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.cli.demo.group_result import GroupResult, Stall
     from asyncrevoke.cli.demo.member.config import Client
-
-
-class RunSummary(TypedDict):
-    """One group's result, as ``--json`` prints it; times are seconds."""
-
-    ok: bool
-    produced: int
-    handled: int
-    lost: int
-    unfinished: int
-    repeated: int
-    repeated_after_kill: int
-    uncommitted: int
-    order_violations: int
-    longest_stall: float
-    longest_stall_partition: int | None
-    longest_hand_over: float
-    latency_median: float
-    latency_p99: float
 
 
 def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:
@@ -58,24 +39,24 @@ def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:
     return found
 
 
-def facts(result: GroupResult, *, ok: bool) -> RunSummary:
-    """The result in the form of ``--json``."""
-    return RunSummary(
-        ok=ok,
-        produced=result.produced,
-        handled=result.handled,
-        lost=len(result.lost),
-        unfinished=len(result.unfinished),
-        repeated=len(result.repeated),
-        repeated_after_kill=len(result.permitted_repeats),
-        uncommitted=len(result.uncommitted),
-        order_violations=len(result.disorder),
-        longest_stall=round(result.longest_stall, 3),
-        longest_stall_partition=result.stall.partition.partition if result.stall else None,
-        longest_hand_over=round(result.hand_over.seconds if result.hand_over else 0.0, 3),
-        latency_median=round(result.latency_median, 3),
-        latency_p99=round(result.latency_p99, 3),
-    )
+def facts(result: GroupResult, *, ok: bool) -> dict[str, float | None]:
+    """A group's result as ``--json`` prints it. Times are in seconds."""
+    return {
+        "ok": ok,
+        "produced": result.produced,
+        "handled": result.handled,
+        "lost": len(result.lost),
+        "unfinished": len(result.unfinished),
+        "repeated": len(result.repeated),
+        "repeated_after_kill": len(result.permitted_repeats),
+        "uncommitted": len(result.uncommitted),
+        "order_violations": len(result.disorder),
+        "longest_stall": round(result.longest_stall, 3),
+        "longest_stall_partition": result.stall.partition.partition if result.stall else None,
+        "longest_hand_over": round(result.hand_over.seconds if result.hand_over else 0.0, 3),
+        "latency_median": round(result.latency_median, 3),
+        "latency_p99": round(result.latency_p99, 3),
+    }
 
 
 def table(results: Mapping[Client, GroupResult]) -> Table:
@@ -106,8 +87,7 @@ def table(results: Mapping[Client, GroupResult]) -> Table:
     shown.add_row("longest stall of a kept partition", *(_seconds(r.stall) for r in each))
     shown.add_row("longest hand-over, drain included", *(_seconds(r.hand_over) for r in each))
     shown.add_row(
-        "latency, median / 99 %",
-        *(f"{r.latency_median:.2f} / {r.latency_p99:.2f} s" for r in each),
+        "latency, median / 99 %", *(f"{r.latency_median:.2f} / {r.latency_p99:.2f} s" for r in each)
     )
     return shown
 
