@@ -14,7 +14,14 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import USAGE, add_row, exit_on_errors, failed_with, print_line
+from asyncrevoke.cli.terminal import (
+    USAGE,
+    add_row,
+    exit_on_errors,
+    failed_with,
+    print_line,
+    table_console,
+)
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.audited_group import AuditSettings
@@ -124,8 +131,8 @@ async def audit_topic(
 async def _group_offsets(
     path: Path, config: ConsumerConfig, group: str, topic: str
 ) -> AuditedGroupOffsets | None:
-    """The committed offsets from the broker, or from the snapshot of a collected journal. None,
-    after a line on stderr, if neither has any."""
+    """The broker's committed offsets, or those of a collected journal's snapshot. None, after a
+    line on stderr, if neither has any."""
     from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
     from asyncrevoke.groups.errors import GroupsError
     from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
@@ -140,7 +147,7 @@ async def _group_offsets(
 
 
 def missing_packages() -> str:
-    """The packages of the extra that are not installed. Empty if all are installed."""
+    """The packages of the extra that are not installed, separated by commas."""
     return ", ".join(name for name in _NEEDED if find_spec(name) is None)
 
 
@@ -152,7 +159,7 @@ def _print_result(audited: AuditResult, out: Path | None, *, as_json: bool) -> N
     if as_json:
         print(json.dumps(for_machines(audited), default=str))
         return
-    console = Console(width=None if Console().is_terminal else 160)
+    console = table_console(160)
     print_audit(audited, console)
     if out is not None:
         print_line(console, f"see {out / 'report.html'}")

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import signal
 import webbrowser
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,11 +18,7 @@ from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from asyncrevoke.config import ConsumerConfig
-
-DEFAULT_PORT = 8983
+    from asyncrevoke.dashboard.group_watch import GroupWatch
 
 
 @connects
@@ -31,9 +28,7 @@ def dashboard(
     host: Annotated[
         str, typer.Option(help="The address to listen on; 0.0.0.0 shows the page to others.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="The port to listen on; 0 chooses a free one.")
-    ] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 chooses a free one.")] = 8983,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,50 +54,35 @@ def dashboard(
 
     Example: `asyncrevoke dashboard --group billing --bootstrap-servers kafka-1:9092 --open`
     """
-    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-    messages = Console(stderr=True)
-    try:
-        config = connection.config(
-            request_timeout=10.0,
-            client_id="asyncrevoke-dashboard",
-        )
-        topics = check_topics(tuple(dead_letter_topic or ()), "--dead-letter-topic")
-        shown = _ShownGroup(config, group, topics, dead_letter_values)
-        page = _GroupPage(host, port, tuple(allowed_host or ()))
-        asyncio.run(_show(shown, page, open_page, messages))
-    except (ConfigError, OSError) as error:
-        print_error(error, messages)
-        raise typer.Exit(2) from error
-
-
-class _ShownGroup(NamedTuple):
-    config: ConsumerConfig
-    group: str
-    dead_letter_topics: Sequence[str]
-    dead_letter_values: bool
-
-
-class _GroupPage(NamedTuple):
-    host: str
-    port: int
-    allowed_hosts: tuple[str, ...]
-
-
-async def _show(shown: _ShownGroup, page: _GroupPage, open_page: bool, messages: Console) -> None:
     from asyncrevoke.dashboard.group_watch import GroupWatch
     from asyncrevoke.dashboard.history import History
     from asyncrevoke.dashboard.server import served
     from asyncrevoke.dashboard.stored_letters import StoredLetters
 
-    history = History(shown.group)
-    readable = dict.fromkeys(shown.dead_letter_topics, shown.config)
-    stored = StoredLetters(lambda: readable, values=shown.dead_letter_values)
-    async with served(history, *page, stored=stored) as address:
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+    messages = Console(stderr=True)
+    try:
+        config = connection.config(request_timeout=10.0, client_id="asyncrevoke-dashboard")
+        topics = check_topics(tuple(dead_letter_topic or ()), "--dead-letter-topic")
+        readable = dict.fromkeys(topics, config)
+        stored = StoredLetters(lambda: readable, values=dead_letter_values)
+        history = History(group)
+        page = served(history, host, port, allowed_host or (), stored=stored)
+        asyncio.run(_show(page, GroupWatch(config, group, history), open_page, messages))
+    except (ConfigError, OSError) as error:
+        print_error(error, messages)
+        raise typer.Exit(2) from error
+
+
+async def _show(
+    page: AbstractAsyncContextManager[str], watch: GroupWatch, open_page: bool, messages: Console
+) -> None:
+    async with page as address:
         print(address, flush=True)
         messages.print("Ctrl-C ends it", highlight=False)
         if open_page:
             await asyncio.to_thread(webbrowser.open, address)
-        watching = asyncio.create_task(GroupWatch(shown.config, shown.group, history).run())
+        watching = asyncio.create_task(watch.run())
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, watching.cancel)

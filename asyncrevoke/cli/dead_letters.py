@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import Progress
@@ -20,8 +19,7 @@ from rich.table import Table
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.cli.options.replay_errors import ErrorsName
-from asyncrevoke.cli.options.target_argument import TargetArgument
+from asyncrevoke.cli.options.replay_options import ErrorsName, TargetArgument
 from asyncrevoke.cli.terminal import (
     FAILED,
     INCONCLUSIVE,
@@ -29,11 +27,13 @@ from asyncrevoke.cli.terminal import (
     add_row,
     exit_on_errors,
     failed_with,
+    print_value,
+    table_console,
 )
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import counted, printable, printable_json
+from asyncrevoke.printable import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
     from asyncrevoke.dead_letters.reprocessing import ReprocessResult
 
-# Limit for the shown characters of a value or a key.
+# The most characters that are shown of a value or a key.
 _LONGEST = 100_000
 _NAMED = 20
 
@@ -111,7 +111,7 @@ def list_(
     with exit_on_errors():
         listing = asyncio.run(count(filtered.chosen(), _opened(topic, connection)))
     if as_json:
-        print(printable_json(msgspec.json.encode(listing).decode()))
+        print_value(listing)
     else:
         _print_listing(listing)
 
@@ -149,7 +149,7 @@ def show(
     for letter in found:
         facts = _facts(letter, value=value)
         if as_json:
-            print(printable_json(msgspec.json.encode(facts).decode()))
+            print_value(facts)
             continue
         for name, text in facts.items():
             if name == "headers":
@@ -217,7 +217,7 @@ def replay(
         )
         result = _run_replay(_opened(topic, connection), options)
     if as_json:
-        print(printable_json(msgspec.json.encode(result).decode()))
+        print_value(result)
     else:
         _print_result(result, dry_run=dry_run)
     if result.error is not None:
@@ -268,7 +268,7 @@ def reprocess(
             raise failed_with(error, USAGE) from error
         result = asyncio.run(run(consumer, _opened(topic, connection)))
     if as_json:
-        print(printable_json(msgspec.json.encode(result).decode()))
+        print_value(result)
     else:
         outcomes = ", ".join(f"{n:,} {name}" for name, n in sorted(result.outcomes.items()))
         selected = counted(result.selected, "dead letter")
@@ -400,7 +400,7 @@ def _print_listing(listing: Listing) -> None:
             _shown_time(row.last_timestamp),
         )
     if listing.rows:
-        Console(width=None if Console().is_terminal else 240).print(table)
+        table_console(240).print(table)
     print(f"{counted(listing.count, 'dead letter')} in {listing.topic}")
     if listing.other:
         print(f"{listing.other:,} of them with other origins and errors")

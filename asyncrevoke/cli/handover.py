@@ -7,13 +7,12 @@ import logging
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.flags import as_flags
-from asyncrevoke.cli.terminal import FAILED, USAGE, add_row, failed_with
+from asyncrevoke.cli.terminal import FAILED, USAGE, add_row, failed_with, table_console
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import printable
 
@@ -100,9 +99,7 @@ def as_json_text(plan: Handover, *, committed: bool) -> str:
 
 def show(plan: Handover) -> None:
     """Print a plan as a table."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
+    console = table_console(200)
     title = printable(f"group {plan.group} ({plan.state.lower()})")
     table = Table(title=Text(title, style="table.title"))
     for name in ("partition", "from", "to", "skipped", "repeated"):

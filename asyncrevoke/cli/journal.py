@@ -25,6 +25,7 @@ from asyncrevoke.cli.terminal import (
     exit_on_errors,
     failed_with,
     print_line,
+    table_console,
 )
 from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
@@ -61,7 +62,9 @@ def seal(path: _Path, *, as_json: _Json = False) -> None:
         from asyncrevoke.journal.segments import seal_session, sessions
 
     found: dict[str, list[str] | None] = {}
-    for session in sessions(_folder(path)):
+    if not path.is_dir():
+        raise failed_with(f"there is no folder {path}", USAGE)
+    for session in sessions(path):
         segments = seal_session(session)
         names = None if segments is None else [segment.path.name for segment in segments]
         found[session.folder.name] = names
@@ -102,7 +105,7 @@ def check(path: _Path, *, as_json: _Json = False) -> None:
                 _time(state.last_us),
                 (state.gap or ended) + torn,
             )
-        Console(width=None if Console().is_terminal else 240).print(table)
+        table_console(240).print(table)
     if any(state.begun and (state.missing or state.damaged or not state.facts) for state in states):
         raise typer.Exit(FAILED)
     if any(state.gap for state in states):
@@ -230,12 +233,6 @@ def _time(us: int | None) -> str:
     if us is None:
         return ""
     return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="milliseconds")
-
-
-def _folder(path: Path) -> Path:
-    if not path.is_dir():
-        raise failed_with(f"there is no folder {path}", USAGE)
-    return path
 
 
 def _read(path: Path) -> JournalContent:

@@ -19,8 +19,7 @@ from rich.progress import Progress, TextColumn
 from asyncrevoke.cli.options.connection_options import Servers
 from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.cli.options.replay_errors import ErrorsName
-from asyncrevoke.cli.options.target_argument import TargetArgument
+from asyncrevoke.cli.options.replay_options import ErrorsName, TargetArgument
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_line
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.printable import counted, printable
@@ -57,8 +56,7 @@ class RangeOptions:
 
     topic: Annotated[str, typer.Option(help="The topic to read.")]
     start: Annotated[
-        str | None,
-        typer.Option("--from", help="A time, an offset, earliest, or offsets as JSON."),
+        str | None, typer.Option("--from", help="A time, an offset, earliest, or offsets as JSON.")
     ] = None
     from_group: Annotated[
         str | None, typer.Option(help="Begin at the offsets that this consumer group committed.")

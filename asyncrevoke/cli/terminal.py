@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.errors import AsyncRevokeError, ConfigError
-from asyncrevoke.printable import printable, printable_lines
+from asyncrevoke.printable import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,6 +25,12 @@ USAGE: Final = 2
 INCONCLUSIVE: Final = 3
 
 
+def table_console(width: int) -> Console:
+    """A console for tables, as wide as the terminal. In files and pipes, it has this width."""
+    console = Console()
+    return console if console.is_terminal else Console(width=width)
+
+
 def add_row(table: Table, *cells: str) -> None:
     """Add a row of plain text; markup is not interpreted."""
     table.add_row(*(Text(printable(cell)) for cell in cells))
@@ -32,6 +39,11 @@ def add_row(table: Table, *cells: str) -> None:
 def print_line(console: Console, text: str) -> None:
     """Print a line of plain text, without markup and highlighting. Only a terminal wraps it."""
     console.print(Text(printable(text)), soft_wrap=not console.is_terminal)
+
+
+def print_value(value: object) -> None:
+    """Print a value as one line of JSON."""
+    print(printable_json(msgspec.json.encode(value).decode()))
 
 
 def print_error(error: object, console: Console | None = None) -> None:

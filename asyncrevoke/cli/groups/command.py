@@ -7,20 +7,15 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
-from rich.console import Console
 
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import exit_on_errors
+from asyncrevoke.cli.terminal import exit_on_errors, print_value, table_console
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary
-from asyncrevoke.printable import printable_json
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
-
-_NARROWEST = 100
 
 
 @connects
@@ -48,7 +43,7 @@ def groups(
         config = connection.config(request_timeout=timeout, client_id="asyncrevoke-groups")
         result = asyncio.run(_ask(config, name))
     if as_json:
-        print(printable_json(msgspec.json.encode(result).decode()))
+        print_value(result)
     else:
         _show(result)
 
@@ -65,10 +60,7 @@ async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequenc
 
 
 def _show(result: GroupFacts | Sequence[GroupSummary]) -> None:
-    console = Console()
-    if not console.is_terminal:
-        # Do not wrap rows in a file or a pager.
-        console = Console(width=10 * _NARROWEST)
+    console = table_console(1000)
     if isinstance(result, GroupFacts):
         show_group(console, result)
     elif result:

@@ -6,14 +6,13 @@ import json
 import os
 import re
 import string
-import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from asyncrevoke.cli.terminal import USAGE
+from asyncrevoke.cli.terminal import USAGE, failed_with
 
 _PROJECT = {
     "app.py": "project/app.py.txt",
@@ -65,8 +64,7 @@ def init(
     there = [path for path in chosen if os.path.lexists(folder / path)]
     if there:
         fix = "leave out the options that write these" if existing else "use another folder"
-        print(f"error: {folder} already has {' and '.join(there)}: {fix}", file=sys.stderr)
-        raise typer.Exit(USAGE)
+        raise failed_with(f"{folder} already has {' and '.join(there)}: {fix}", USAGE)
     for path, source in chosen.items():
         text = _filled(source, name, replicas="" if keda else _REPLICAS)
         target = folder / path
@@ -105,7 +103,6 @@ def _filled(source: str, name: str, replicas: str) -> str:
 
 
 def _project_name(folder: Path) -> str:
-    """The folder's name in the form of a project name (PEP 508) and a Kubernetes label (63
-    characters)."""
+    """The folder's name, as a project name (PEP 508) and a Kubernetes label (63 characters)."""
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower())[:63].strip("-")
     return name or "consumer"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
 
 if TYPE_CHECKING:
@@ -15,11 +16,7 @@ Command: TypeAlias = Callable[..., None]
 
 def takes(name: str, group: type[DataclassInstance]) -> Callable[[Command], Command]:
     """Add the fields of ``group`` to a command as options; it receives them as ``name``."""
-
-    def add(command: Command) -> Command:
-        return _with_options(command, name, group)
-
-    return add
+    return partial(_with_options, name=name, group=group)
 
 
 def _with_options(command: Command, name: str, group: type[DataclassInstance]) -> Command:

@@ -1,8 +1,18 @@
-"""The option that says how a replay treats failed records."""
+"""What commands that call the handlers of a consumer again have in common."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+import typer
+
+TargetArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:ATTRIBUTE", help="Where the Consumer is, as in an import statement."
+    ),
+]
 
 
 class ErrorsName(StrEnum):
