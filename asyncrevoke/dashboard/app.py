@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _SOON: Final = 0.1
 _LATEST: Final = 1.0
 _MOST_VIEWERS: Final = 32
-# Seconds after which a stream ends, because servers wait for their responses when they shut down.
-# The browser then opens another stream.
+# Seconds after which a stream ends, because servers that shut down wait for it. The browser then
+# opens another one.
 _STREAM: Final = 5.0
 # Seconds for which a stream waits for a viewer that does not read.
 _WRITE_TIMEOUT: Final = 5.0
@@ -190,11 +190,8 @@ def _of_this_site(endpoint: _Endpoint) -> _Endpoint:
 
 
 def _rejected_site(request: Request) -> Response | None:
-    """A rejection if a page of another site sent the request. That page cannot read the response,
-    but would count as a viewer.
-
-    Browsers name the site in one of two headers; other clients send neither.
-    """
+    """A rejection if a page of another site sent the request, because it would count as a viewer.
+    Browsers name the site in one of two headers; other clients send neither."""
     if (site := request.headers.get("sec-fetch-site")) is not None:
         same = site in ("same-origin", "none")
     else:
@@ -234,11 +231,7 @@ class _Live(Response):
 
     async def _send(self, send: Send, gone: asyncio.Task[None]) -> None:
         await send(
-            {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
         body = {"type": "http.response.body", "more_body": True}
         try:

@@ -221,10 +221,8 @@ class ConsumerWatch(Observer):
         oldest: dict[TopicPartition, tuple[int, float]] = {}
         for status in snapshot.partitions:
             if status.oldest is not None:
-                before = self._oldest.get(status.partition)
-                same = before is not None and before[0] == status.oldest
-                since = before[1] if before is not None and same else now
-                oldest[status.partition] = status.oldest, since
+                before, since = self._oldest.get(status.partition, (None, now))
+                oldest[status.partition] = status.oldest, since if before == status.oldest else now
         self._oldest = oldest
         return max((now - since for _, since in oldest.values()), default=0.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.dashboard.history import Pending, Place, Sample, State
+from asyncrevoke.dashboard.history import Pending, Place, Sample
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.observer import describe_group
@@ -24,8 +24,8 @@ _AGAIN = 2.0
 class GroupWatch:
     """Fills a history until it is cancelled.
 
-    Brokers report neither records in flight nor the begin of a revocation. A partition is
-    *draining* while its member still owns it and the target assignment has another owner.
+    Brokers report neither records in flight nor the begin of a revocation. A partition counts as
+    draining while its member owns it and the target assignment has another owner.
     """
 
     def __init__(self, config: ConsumerConfig, group: str, history: History) -> None:
@@ -54,16 +54,26 @@ class GroupWatch:
         releasing = {tp for member in facts.members for tp in member.releasing}
         names = {member.member_id: self._name(member) for member in facts.members}
         self._names = names
-        pending: list[Pending] = []
+        places = tuple(
+            Place(
+                TopicPartition(part.topic, part.partition),
+                names.get(part.member_id or "", ""),
+                None,
+                None,
+                part.committed,
+                part.lag,
+            )
+            for part in facts.partitions
+        )
+        history.places[self._group] = places
         if any(part.member_id is not None for part in facts.partitions) or not facts.members:
             # Without an owner of any partition the group is rebalancing, and the coordinator
             # reports no assignment.
-            for part in facts.partitions:
-                partition = TopicPartition(part.topic, part.partition)
-                self._place(partition, names.get(part.member_id or "", ""), releasing)
-        for tp in [*self._since]:
-            if tp not in releasing:
-                del self._since[tp]
+            for place in places:
+                draining = place.owner and place.partition in releasing
+                history.hold(place.partition, place.owner, "draining" if draining else "held")
+        self._since = {tp: since for tp, since in self._since.items() if tp in releasing}
+        pending: list[Pending] = []
         wanted_by = {
             tp: names[member.member_id] for member in facts.members for tp in member.waiting_for
         }
@@ -75,26 +85,10 @@ class GroupWatch:
         history.pending[self._group] = tuple(pending)
         records = sum(part.committed or 0 for part in facts.partitions)
         lag = sum(part.lag or 0 for part in facts.partitions)
-        history.places[self._group] = tuple(
-            Place(
-                TopicPartition(part.topic, part.partition),
-                names.get(part.member_id or "", ""),
-                None,
-                None,
-                part.committed,
-                part.lag,
-            )
-            for part in facts.partitions
-        )
-        history.sample(
-            self._group,
-            Sample(now, records, lag=lag, state=facts.state, members=len(facts.members)),
-        )
+        members = len(facts.members)
+        sample = Sample(now, records, lag=lag, state=facts.state, members=members)
+        history.sample(self._group, sample)
         self._note(f"{facts.state}: {facts.rebalance.says}")
-
-    def _place(self, partition: TopicPartition, owner: str, releasing: set[TopicPartition]) -> None:
-        state: State = "draining" if partition in releasing else "held"
-        self._history.hold(partition, owner, state if owner else "held")
 
     def _name(self, member: MemberFacts) -> str:
         known = self._names.get(member.member_id)

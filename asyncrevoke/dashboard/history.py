@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 KEPT: Final = 600.0
 _MOST_NOTES = 500
-# With more owners, those without a span or sample are removed, because members may come and go
-# without end.
+# With more owners, those without a span or sample are removed: members may come and go endlessly.
 _MOST_OWNERS = 1000
 _LONGEST_NAME = 256
 _MOST_DEAD_LETTERS = 200
@@ -255,10 +254,7 @@ class History:
 
     def at(self, partition: TopicPartition, moment: float) -> Span | None:
         """The span of a partition at a time."""
-        for span in reversed(self.lane(partition)):
-            if span.began <= moment:
-                return span
-        return None
+        return next((s for s in reversed(self.lane(partition)) if s.began <= moment), None)
 
     def sampled(self) -> list[str]:
         """The owners that have figures."""

@@ -17,20 +17,16 @@ from asyncrevoke.pages.templates import render_blocks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.dashboard.history import History, Place, Sample
+    from asyncrevoke.dashboard.history import History, Sample
     from asyncrevoke.dashboard.stored_letters import TopicReading
-    from asyncrevoke.dead_letters.listing import DeadLetterCount
-    from asyncrevoke.model import TopicPartition
 
 _NOTES = 40
 _MOST_ROWS = 50
 
 
 def parts(history: History, ago: float, dead_letter_topics: Sequence[str] = ()) -> dict[str, str]:
-    """HTML by the id of its element, as of ``ago`` seconds before now.
-
-    The viewer can list ``dead_letter_topics``.
-    """
+    """HTML by the id of its element, as of ``ago`` seconds before now. The viewer can list
+    ``dead_letter_topics``."""
     until, live = history.clock() - ago, not ago
     owned, lanes = _owned(history, until), picture.lanes(history, until)
     places = [place for places in history.places.values() for place in places]
@@ -53,7 +49,7 @@ def parts(history: History, ago: float, dead_letter_topics: Sequence[str] = ()) 
         ],
         unowned=owned[""],
         revocations=_pending(history) if live else _revoking(history, until),
-        places=sorted(places, key=_behind),
+        places=sorted(places, key=lambda place: (-(place.lag or 0), place.partition)),
         inside=any(place.in_flight is not None for place in places),
         handlers=[each for owner in history.handlers.values() for each in owner],
         unavailable=[(owner, each) for owner, all_ in history.unavailable.items() for each in all_],
@@ -93,7 +89,7 @@ def stored_letters(
         reading=reading,
         whole_topic=chosen == DeadLetterFilter(),
         count=len(letters),
-        rows=sorted(counting.end().rows, key=_most_first),
+        rows=sorted(counting.end().rows, key=lambda row: -row.count),
         letters=letters[:_MOST_ROWS],
         most_rows=_MOST_ROWS,
         values=values,
@@ -111,10 +107,6 @@ def stored_contents(
         about="",
         contents=contents,
     )
-
-
-def _most_first(row: DeadLetterCount) -> int:
-    return -row.count
 
 
 def _time_of(timestamp: int) -> str:
@@ -207,7 +199,3 @@ def _revoking(history: History, until: float) -> list[Pending]:
         for partition in history.partitions()
         if (span := history.at(partition, until)) is not None and span.state not in ("held", "lost")
     ]
-
-
-def _behind(place: Place) -> tuple[int, TopicPartition]:
-    return -(place.lag or 0), place.partition

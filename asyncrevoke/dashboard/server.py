@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.errors import ConfigError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from asyncrevoke.dashboard.history import History
     from asyncrevoke.dashboard.stored_letters import StoredLetters
 
-LOCALHOST = "127.0.0.1"
 # An event stream ends after 10 s at the latest.
 _LIMITS: Final = PortLimits(response_seconds=15.0)
 
@@ -24,7 +23,7 @@ _LIMITS: Final = PortLimits(response_seconds=15.0)
 @asynccontextmanager
 async def served(
     history: History,
-    host: str = LOCALHOST,
+    host: str = "127.0.0.1",
     port: int = 0,
     allowed_hosts: Sequence[str] = (),
     limits: PortLimits = _LIMITS,
@@ -45,14 +44,12 @@ async def served(
         ) from error
     handler = AsgiRequestHandler(Starlette(routes=Dashboard(history, stored).routes("")))
     server = HttpServer(host, port, handler, limits, AllowedHosts((host, *allowed_hosts)))
-    try:
-        await server.__aenter__()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot serve the page at {host}:{port} ({error.strerror}): use another port"
-        ) from error
-    try:
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(server)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot serve the page at {host}:{port} ({error.strerror}): use another port"
+            ) from error
         shown = f"[{host}]" if ":" in host else host
         yield f"http://{shown}:{server.port}/"
-    finally:
-        await server.__aexit__(None, None, None)

@@ -37,9 +37,9 @@ _LONGEST_ERROR: Final = 200
 class TopicReading(NamedTuple):
     """The dead letters at the end of a topic, without their contents, the newest first.
 
-    ``at`` is the time of the event loop at which the reading ended, ``skipped`` the number of
-    offsets before the first one that was read, ``no_dead_letters`` the number of records of other
-    programs. ``whole`` is false if the limit of bytes or seconds ended the reading.
+    ``at``: the event loop's time when the reading ended. ``skipped``: the number of earlier
+    offsets, which were not read. ``no_dead_letters``: the number of records of other programs.
+    ``whole`` is false if the limit of bytes or seconds ended the reading.
     """
 
     topic: str
@@ -53,9 +53,9 @@ class TopicReading(NamedTuple):
 class StoredLetters:
     """Reads dead letter topics for the viewers of the page.
 
-    ``sources`` returns the topics that viewers may read, and the options to connect with; it is
-    called for each request. One topic is read at a time, each at most every ten seconds, in the
-    task of the request. Contents of dead letters are read only with ``values``.
+    ``sources`` returns, for each request, the topics that viewers may read, and the options to
+    connect with. One topic is read at a time, each at most every ten seconds, in the task of the
+    request. Contents of dead letters are read only with ``values``.
     """
 
     def __init__(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote_to_bytes
@@ -43,7 +42,7 @@ class AsgiRequestHandler:
 
         try:
             await self._application(_scope(request), receive, send)
-        except (TimeoutError, OSError, asyncio.CancelledError):
+        except OSError:  # the client has disconnected
             raise
         except Exception:
             if not response.started:

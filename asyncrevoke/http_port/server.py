@@ -9,8 +9,6 @@ from asyncrevoke.http_port.request import RejectedRequestError, parse_request
 from asyncrevoke.http_port.response import HttpResponse
 
 if TYPE_CHECKING:
-    import socket
-
     from asyncrevoke.http_port.allowed_hosts import AllowedHosts
     from asyncrevoke.http_port.request import HttpRequest
 
@@ -40,8 +38,8 @@ class PortLimits(NamedTuple):
 class RequestHandler(Protocol):
     """Responds to the requests of a port.
 
-    Implemented by :class:`~asyncrevoke.http_port.asgi.AsgiRequestHandler`, and for health checks
-    by a class of ``asyncrevoke/cli/run/health_server.py``.
+    Implemented by :class:`~asyncrevoke.http_port.asgi.AsgiRequestHandler`, and by a class of
+    ``asyncrevoke/cli/run/health_server.py``.
     """
 
     async def respond(self, request: HttpRequest, response: HttpResponse) -> None:
@@ -51,8 +49,8 @@ class RequestHandler(Protocol):
 class HttpServer:
     """An async context manager that serves on the event loop.
 
-    Each connection carries one request. Connections of clients that send no request or do not read
-    are closed at a time limit, and the oldest one earlier if there are too many.
+    Each connection carries one request. It is closed at a time limit if the client sends no request
+    or does not read, and the oldest connection is closed earlier if there are too many.
     """
 
     def __init__(
@@ -78,8 +76,7 @@ class HttpServer:
         """The port number. Only inside the context."""
         if self._server is None:
             raise RuntimeError("the server has not been entered")
-        listening: socket.socket = self._server.sockets[0]
-        port: int = listening.getsockname()[1]
+        port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     @property
