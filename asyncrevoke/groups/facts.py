@@ -8,9 +8,9 @@ from asyncrevoke.model import TopicPartition
 
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One group among all: ``type`` is ``classic`` or ``consumer`` (KIP-848), empty if the broker
-    does not report it; so is ``state``. ``members`` is their number, and ``lag`` the sum over the
-    partitions whose lag is known: None if the group could not be described, or none is known."""
+    """One group among all. ``type`` is ``classic`` or ``consumer`` (KIP-848); it and ``state`` are
+    empty if the broker does not report them. ``members`` is their number, None if the group could
+    not be described. ``lag`` is that of :class:`GroupFacts`."""
 
     group: str
     type: str = ""

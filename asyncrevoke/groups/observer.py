@@ -8,11 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from asyncrevoke.groups import rebalance_blockers, requests
 from asyncrevoke.groups.cluster import check
-from asyncrevoke.groups.errors import (
-    GroupsError,
-    NoGroupError,
-    UnsupportedRequestError,
-)
+from asyncrevoke.groups.errors import GroupsError, NoGroupError, UnsupportedRequestError
 from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
 from asyncrevoke.groups.retry import PATIENCE, retry_transient_errors
 from asyncrevoke.model import TopicPartition
@@ -28,6 +24,7 @@ if TYPE_CHECKING:
 
     from kio.schema.consumer_group_describe.v0.response import Assignment
     from kio.schema.consumer_group_describe.v0.response import DescribedGroup as ConsumerGroup
+    from kio.schema.consumer_group_describe.v0.response import Member as ConsumerMember
     from kio.schema.describe_groups.v5.response import DescribedGroup as ClassicGroup
     from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
 
@@ -116,7 +113,7 @@ async def _describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
     offsets = await _committed(brokers, node, name)
     group = await _consumer_group(brokers, node, name)
     if group is not None:
-        members = _consumer_members(group)
+        members = tuple(_consumer_member(each, group.assignment_epoch) for each in group.members)
         rebalance = rebalance_blockers.consumer_group_rebalance(
             group.group_state, group.assignment_epoch, members
         )
@@ -159,27 +156,21 @@ async def _consumer_group(brokers: BrokerRequests, node: int, name: str) -> Cons
     return group
 
 
-def _consumer_members(group: ConsumerGroup) -> tuple[MemberFacts, ...]:
-    members: list[MemberFacts] = []
-    for member in group.members:
-        mine, target = _flat(member.assignment), _flat(member.target_assignment)
-        current = member.member_epoch >= group.assignment_epoch
-        members.append(
-            MemberFacts(
-                member_id=member.member_id,
-                client_id=member.client_id,
-                host=_host(member.client_host),
-                group_instance_id=member.instance_id,
-                rack=member.rack_id,
-                topics=tuple(sorted(member.subscribed_topic_names)),
-                assigned=mine,
-                releasing=_without(mine, target),
-                waiting_for=_without(target, mine) if current else (),
-                epoch=member.member_epoch,
-                target=target,
-            )
-        )
-    return tuple(members)
+def _consumer_member(member: ConsumerMember, group_epoch: int) -> MemberFacts:
+    mine, target = _flat(member.assignment), _flat(member.target_assignment)
+    return MemberFacts(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=_host(member.client_host),
+        group_instance_id=member.instance_id,
+        rack=member.rack_id,
+        topics=tuple(sorted(member.subscribed_topic_names)),
+        assigned=mine,
+        releasing=_without(mine, target),
+        waiting_for=_without(target, mine) if member.member_epoch >= group_epoch else (),
+        epoch=member.member_epoch,
+        target=target,
+    )
 
 
 async def _classic_group(brokers: BrokerRequests, node: int, name: str) -> ClassicGroup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,12 +24,12 @@ async def summarize_groups(
 ) -> list[GroupSummary]:
     """All consumer groups by name, with members and lag. Raises GroupsError.
 
-    Groups that the user may not describe, and those that are not described within so many seconds,
-    are without members and lag; those that have gone meanwhile are left out.
+    Groups that the user may not describe, or that are not described ``within`` these seconds, have
+    neither. Groups that have gone meanwhile are left out.
     """
     listed = await list_groups(brokers)
     summaries = {group.group: group for group in listed}
-    try:
+    with suppress(TimeoutError):  # the others are listed as they are
         async with asyncio.timeout(within):
             for summary in listed:
                 try:
@@ -41,7 +42,4 @@ async def summarize_groups(
                     summaries[summary.group] = msgspec.structs.replace(
                         summary, members=len(facts.members), lag=facts.lag
                     )
-    except TimeoutError:
-        # The others are listed as they are.
-        return list(summaries.values())
     return list(summaries.values())

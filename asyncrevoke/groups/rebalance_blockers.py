@@ -1,11 +1,10 @@
 """Which members delay a rebalance, as far as brokers report it.
 
 While a classic group is in PreparingRebalance, a broker reports neither which members have rejoined
-nor which partitions they own. Once the group is stable, each member's subscription lists the
-partitions that it owned when it joined. If its assignment lacks some of them, the member releases
-these and joins again; until then the group cannot assign them to others. Under KIP-848, a member
-that has to release partitions, or has not received the newest assignment, has an epoch below the
-group's.
+nor which partitions they own. In a stable group, each member's subscription lists the partitions
+that it owned when it joined. The member releases those that its assignment lacks, and joins again;
+until then the group cannot assign them to others. Under KIP-848, a member that has to release
+partitions, or has not received the newest assignment, has an epoch below the group's.
 """
 
 from __future__ import annotations

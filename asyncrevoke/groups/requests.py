@@ -90,11 +90,7 @@ def commit(group: str, offsets: Mapping[TopicPartition, int]) -> OffsetCommitReq
     """Commit for a group without being its member; sent to its coordinator."""
     entries = [CommitEntry(partition=tp, offset=at) for tp, at in sorted(offsets.items())]
     return OffsetCommitRequest(
-        group_id=group,
-        generation=-1,
-        member_id="",
-        group_instance_id=None,
-        entries=tuple(entries),
+        group_id=group, generation=-1, member_id="", group_instance_id=None, entries=tuple(entries)
     )
 
 

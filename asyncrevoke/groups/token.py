@@ -1,31 +1,36 @@
-"""OAUTHBEARER with a token that the user passes on the command line."""
+"""Token providers for OAUTHBEARER."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from aiokafka.abc import AbstractTokenProvider
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-class _GivenToken:
-    def __init__(self, token: str) -> None:
-        self._token = token
+
+class _TokenProvider:
+    """Its ``repr`` shows no token."""
+
+    def __init__(self, new_token: Callable[[], str]) -> None:
+        self._new_token = new_token
 
     async def token(self) -> str:
-        """The token."""
-        return self._token
+        return self._new_token()
 
     def extensions(self) -> dict[str, str]:
-        """There are none."""
         return {}
 
-    def __repr__(self) -> str:
-        return "GivenToken()"
+
+AbstractTokenProvider.register(_TokenProvider)  # aiokafka asks for an instance
 
 
-AbstractTokenProvider.register(_GivenToken)  # aiokafka asks for an instance
+def token_provider(new_token: Callable[[], str]) -> AbstractTokenProvider:
+    """A token provider that returns the tokens of this function."""
+    return cast("AbstractTokenProvider", _TokenProvider(new_token))
 
 
 def given_token(token: str) -> AbstractTokenProvider:
     """A token provider that always returns this token; its ``repr`` does not show it."""
-    return cast("AbstractTokenProvider", _GivenToken(token))
+    return token_provider(lambda: token)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import time
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiokafka.abc import AbstractTokenProvider
@@ -20,23 +21,11 @@ def unsigned_token(name: str) -> str:
     return "".join(f"{_encoded(json.dumps(part).encode())}." for part in parts)
 
 
-class _Tokens:
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    async def token(self) -> str:
-        return unsigned_token(self._name)
-
-    def extensions(self) -> dict[str, str]:
-        return {}
-
-
 def unsigned_tokens(name: str) -> AbstractTokenProvider:
     """A token provider for a client, with unsigned tokens."""
-    from aiokafka.abc import AbstractTokenProvider
+    from asyncrevoke.groups.token import token_provider
 
-    _ = AbstractTokenProvider.register(_Tokens)
-    return cast("AbstractTokenProvider", _Tokens(name))
+    return token_provider(partial(unsigned_token, name))
 
 
 def _encoded(part: bytes) -> str:
