@@ -1,7 +1,6 @@
 """A real Apache Kafka without Docker, for demos, tests and benchmarks.
 
-Names are loaded when they are first used (PEP 562): importing kio, which the administration needs,
-would slow down every command.
+Names are loaded when they are first used (PEP 562): importing kio would slow down every command.
 """
 
 from __future__ import annotations

@@ -100,14 +100,10 @@ class CreateAclsRequest(EntityRequest[CreateAclsResponse], frozen=True, kw_only=
 class Admin:
     """Requests to one broker, each over a new connection.
 
-    Args:
-        server: ``host:port`` of a listener without TLS and SASL, or a configuration, whose first
-            bootstrap server is used.
-        timeout: seconds for connecting, and for each response.
-
-    Raises:
-        ConfigError: the address is invalid.
-        OSError: from every call, if the broker cannot be reached or does not respond in time.
+    ``server`` is ``host:port`` of a listener without TLS and SASL, or a configuration, whose first
+    bootstrap server is used. Connecting and each response may take ``timeout`` seconds. Raises
+    ConfigError for an invalid address, and from every call OSError if the broker cannot be reached
+    or does not respond in time.
     """
 
     def __init__(self, server: str | ConsumerConfig, timeout: float = REQUEST_TIMEOUT) -> None:
@@ -123,10 +119,10 @@ class Admin:
     def create_topic(
         self, name: str, partitions: int, replication: int, config: Mapping[str, str]
     ) -> int:
-        """Create a topic; returns its number of partitions when the controller has accepted it.
+        """Create a topic. Returns its number of partitions when the controller has accepted it: -1
+        if the broker chose it and this user may not see it (DESCRIBE_CONFIGS on the topic).
 
-        With -1 for partitions or replicas, the broker uses its defaults (KIP-464). The number is -1
-        if the broker chose it, and this user may not see it (DESCRIBE_CONFIGS on the topic).
+        With -1 for partitions or replicas, the broker uses its defaults (KIP-464).
         """
         topic = create_topics.CreatableTopic(
             name=TopicName(name),
@@ -177,10 +173,8 @@ class Admin:
         return found
 
     def leads(self, name: str, partitions: Iterable[int]) -> bool:
-        """Whether this broker serves these partitions.
-
-        A new leader may be the last broker that learns of its leadership.
-        """
+        """Whether this broker serves these partitions. A new leader may be the last broker that
+        learns of its leadership."""
         queries = tuple(
             OffsetQuery(partition=TopicPartition(name, number), timestamp=LATEST_TIMESTAMP)
             for number in partitions
@@ -232,11 +226,7 @@ class Admin:
 
 def wait_for_topic(addresses: Iterable[str], name: str, partitions: int, timeout: float) -> None:
     """Wait until every broker knows the leader of each partition, and each leader serves its
-    partitions.
-
-    Raises:
-        TimeoutError: that took longer than ``timeout`` seconds.
-    """
+    partitions. Raises TimeoutError after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     for address in addresses:
         while not _serves(address, name, partitions):

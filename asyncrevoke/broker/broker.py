@@ -167,9 +167,7 @@ class KafkaBroker(RunningBroker):
     def start(self) -> None:
         """Start the broker, with its former data and port; returns when it responds to requests.
 
-        Raises:
-            BrokerStartError: it cannot be started; the message has the fix, and the last lines of
-                the broker's log if it ran.
+        Raises BrokerStartError with the fix, and the last lines of the broker's log if it ran.
         """
         if self.running:
             return
@@ -187,7 +185,7 @@ class KafkaBroker(RunningBroker):
                 if not (taken and first) or last:
                     raise
                 # Another program has taken one of the free ports.
-                self._forget_data()
+                shutil.rmtree(self._directory / "data", ignore_errors=True)
             else:
                 return
 
@@ -247,11 +245,8 @@ class KafkaBroker(RunningBroker):
         self._process = BrokerProcess(command, self.log_path, None if self._keep else directory)
 
     def wait_until_ready(self, node_ids: set[int]) -> None:
-        """Wait until the broker responds, and lists all these brokers in its metadata.
-
-        Raises:
-            BrokerStartError: it ended, or did not respond within ``start_timeout`` seconds.
-        """
+        """Wait until the broker responds, and lists all these brokers in its metadata. Raises
+        BrokerStartError if it ended, or did not respond within ``start_timeout`` seconds."""
         deadline = time.monotonic() + self.start_timeout
         while not self._responds(node_ids):
             if self._process is None or not self._process.running:
@@ -329,8 +324,7 @@ class KafkaBroker(RunningBroker):
             *loading, "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
             f"--cluster-id={self._cluster_id}", "--config", str(config),
         ]  # fmt: skip
-        # Every user of this machine can see the arguments of a process, so arguments with passwords
-        # are in a file.
+        # Every user of this machine can see the arguments of a process: passwords are in a file.
         passwords = config.with_name("format.arguments")
         if secret := self.security.format_arguments():
             write_private(passwords, "\n".join(secret).encode())
@@ -350,9 +344,6 @@ class KafkaBroker(RunningBroker):
     def _jvm_options(self) -> tuple[str, ...]:
         speed = _QUICK_JAVA if self._quick else ()
         return (f"-Xmx{self._heap}", *speed, "-Djava.awt.headless=true", *_LOGGING)
-
-    def _forget_data(self) -> None:
-        shutil.rmtree(self._directory / "data", ignore_errors=True)
 
     def _responds(self, node_ids: set[int]) -> bool:
         try:

@@ -30,9 +30,8 @@ def start_broker(
     ``jvm`` and ``docker`` start one. Without the variable, the broker runs on this machine's Java,
     or in a container if Java or jgo is missing and a Docker engine responds.
 
-    Raises:
-        BrokerStartError: no broker can be started or reached; the message has the fix.
-        ConfigError: the variable has another value.
+    Raises BrokerStartError, with the fix, if no broker can be started or reached, and ConfigError
+    if the variable has another value.
     """
     choice = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
     broker: RunningBroker
@@ -44,18 +43,10 @@ def start_broker(
         broker = ExternalBroker(choice)
     else:
         raise ConfigError(f"{VARIABLE}={shown_option(choice)}: use HOST:PORT, jvm or docker")
+    # Entering a broker closes it if it cannot be started.
     try:
-        return _started(broker)
+        return broker.__enter__()
     except BrokerMissingError:
         if choice or not engine_responds():
             raise
-    return _started(DockerBroker())
-
-
-def _started(broker: RunningBroker) -> RunningBroker:
-    try:
-        broker.start()
-    except BaseException:
-        broker.close()
-        raise
-    return broker
+    return DockerBroker().__enter__()

@@ -19,18 +19,16 @@ if TYPE_CHECKING:
     from asyncrevoke.broker.listeners.security import ClientOptions, Security
 
 
-_RACKS = {
-    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-}
+_RACKS = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 
 
 class KafkaCluster(RunningBroker):
     """Three brokers (or ``size``) that are also controllers; a context manager.
 
-    Each of ``brokers`` can be stopped, killed, paused and restarted alone, and has a separate rack:
-    ``rack-1`` and so on. A consumer with ``client_rack`` reads from the replica in its rack
-    (KIP-392). Topics, offsets and transactions have three replicas. See :class:`KafkaBroker` for
-    the other arguments.
+    Each of ``brokers`` can be stopped, killed, paused and restarted alone. Each has its own rack,
+    ``rack-1`` and so on: a consumer with ``client_rack`` reads from the replica there (KIP-392).
+    Topics, offsets and transactions have three replicas. :class:`KafkaBroker` describes the other
+    arguments.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class KafkaCluster(RunningBroker):
     @property
     @override
     def admin_addresses(self) -> Sequence[str]:
-        """``host:port`` of each running broker's listener without TLS and SASL."""
         addresses = [
             address
             for broker in self.brokers
@@ -84,18 +81,14 @@ class KafkaCluster(RunningBroker):
 
     @override
     def client_options(self, user: str | None = None) -> ClientOptions:
-        """The connection options of a client, as keyword arguments."""
         options = self.brokers[0].client_options(user)
         options["bootstrap_servers"] = self.bootstrap_servers
         return options
 
     @override
     def start(self) -> None:
-        """Start every broker that does not run; returns when all brokers know each other.
-
-        Raises:
-            BrokerStartError: a broker cannot be started.
-        """
+        """Start every broker that does not run; returns when all brokers know each other. Raises
+        BrokerStartError."""
         for broker in self.brokers:
             if not broker.running:
                 broker.launch()

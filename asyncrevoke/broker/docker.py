@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
 from asyncrevoke.broker.broker import START_TIMEOUT
-from asyncrevoke.broker.errors import (
-    BrokerMissingError,
-    BrokerRequestError,
-    BrokerStartError,
-)
+from asyncrevoke.broker.errors import BrokerMissingError, BrokerRequestError, BrokerStartError
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from asyncrevoke.broker.listeners.ports import HOST, free_ports
 from asyncrevoke.broker.listeners.security import Security
@@ -37,15 +34,10 @@ def engine_responds() -> bool:
     except ImportError:
         return False
     try:
-        client = docker.from_env(timeout=5)
-    except docker.errors.DockerException:
-        return False
-    try:
-        return bool(client.ping())
+        with closing(docker.from_env(timeout=5)) as client:
+            return bool(client.ping())
     except (docker.errors.DockerException, OSError):
         return False
-    finally:
-        client.close()
 
 
 class DockerBroker(RunningBroker):
@@ -58,22 +50,19 @@ class DockerBroker(RunningBroker):
     @property
     @override
     def bootstrap_servers(self) -> str:
-        """The container's published port, on the loopback interface."""
         return f"{HOST}:{self._port}"
 
     @property
     @override
     def admin_addresses(self) -> Sequence[str]:
-        """The same address: this listener needs neither TLS nor SASL."""
         return [self.bootstrap_servers]
 
     @override
     def start(self) -> None:
         """Start the container, and pull its image if it is missing.
 
-        Raises:
-            BrokerMissingError: testcontainers is not installed, or no engine responds.
-            BrokerStartError: the broker does not respond.
+        Raises BrokerMissingError if testcontainers is not installed or no engine responds, and
+        BrokerStartError if the broker does not respond.
         """
         try:
             from testcontainers.core.container import DockerContainer
@@ -98,7 +87,6 @@ class DockerBroker(RunningBroker):
 
     @override
     def close(self) -> None:
-        """Remove the container."""
         if self._container is not None:
             self._container.stop()
             self._container = None
@@ -119,10 +107,8 @@ class DockerBroker(RunningBroker):
             quick=True,
             extra={},
         )
-        listeners = properties["listeners"].replace(
-            f"://{HOST}:{self._port}", f"://0.0.0.0:{self._port}"
-        )
-        properties["listeners"] = listeners
+        inside = properties["listeners"].replace(f"{HOST}:{self._port}", f"0.0.0.0:{self._port}")
+        properties["listeners"] = inside
         # The image's names of environment variables for properties.
         return {
             "KAFKA_" + name.replace("_", "__").replace(".", "_").replace("-", "___").upper(): value

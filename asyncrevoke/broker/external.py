@@ -25,7 +25,6 @@ class ExternalBroker(RunningBroker):
     @property
     @override
     def bootstrap_servers(self) -> str:
-        """The user's address."""
         return self._bootstrap_servers
 
     @property
@@ -36,11 +35,7 @@ class ExternalBroker(RunningBroker):
 
     @override
     def start(self) -> None:
-        """Check that the broker responds.
-
-        Raises:
-            BrokerStartError: it does not respond.
-        """
+        """Check that the broker responds. Raises BrokerStartError."""
         try:
             Admin(self.admin_addresses[0], CONNECT_TIMEOUT).brokers()
         except (OSError, ValueError) as error:

@@ -41,11 +41,8 @@ class RunningBroker(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start the brokers that do not run; returns when they respond.
-
-        Raises:
-            BrokerStartError: a broker cannot be started or reached; the message has the fix.
-        """
+        """Start the brokers that do not run; returns when they respond. Raises BrokerStartError,
+        with the fix, if a broker cannot be started or reached."""
 
     @abstractmethod
     def close(self) -> None:
@@ -65,31 +62,23 @@ class RunningBroker(ABC):
     ) -> None:
         """Create a topic; returns when every broker knows a leader of each of its partitions.
 
-        ``replication`` is 1 on a single broker and 3 on a cluster, unless it is given.
-
-        Raises:
-            BrokerRequestError: the broker rejects it, for example because the topic exists.
+        ``replication`` is 1 on a single broker and 3 on a cluster, unless it is given. Raises
+        BrokerRequestError if the broker rejects it, for example because the topic exists.
         """
         addresses = self.admin_addresses
         Admin(addresses[0]).create_topic(name, partitions, replication or -1, config or {})
         wait_for_topic(addresses, name, partitions, REQUEST_TIMEOUT)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Raise a topic's number of partitions to ``total``; returns when they have leaders.
-
-        Raises:
-            BrokerRequestError: the broker rejects it, for example because it has as many.
-        """
+        """Raise a topic's number of partitions to ``total``; returns when they have leaders. Raises
+        BrokerRequestError if the broker rejects it, for example because it has as many."""
         addresses = self.admin_addresses
         Admin(addresses[0]).add_partitions(name, total)
         wait_for_topic(addresses, name, total, REQUEST_TIMEOUT)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic.
-
-        Raises:
-            BrokerRequestError: the broker rejects it, for example because there is no such topic.
-        """
+        """Delete a topic. Raises BrokerRequestError if the broker rejects it, for example because
+        there is no such topic."""
         Admin(self.admin_addresses[0]).delete_topic(name)
 
     def allow(
@@ -101,9 +90,6 @@ class RunningBroker(ABC):
         *,
         prefixed: bool = False,
     ) -> None:
-        """Allow ``user`` these ``operations``, on a broker whose security has ``acls=True``.
-
-        Raises:
-            BrokerRequestError: the broker rejects it, for example because it has no access control.
-        """
+        """Allow ``user`` these ``operations``, on a broker whose security has ``acls=True``. Raises
+        BrokerRequestError if the broker rejects it, for example without access control."""
         Admin(self.admin_addresses[0]).allow(user, resource, name, operations, prefixed=prefixed)

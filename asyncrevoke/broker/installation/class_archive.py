@@ -18,7 +18,7 @@ class ClassArchive:
     """The archive of one Java and one class path, in a folder of this user (JEP 350).
 
     The first process that exits normally with the options of :meth:`recording` writes it. It is
-    used if no other user can have changed it; without it, Java loads the classes from the jars.
+    used unless another user can have changed it. Without it, Java loads the classes from the jars.
     """
 
     def __init__(self, folder: Path, java: Path, class_path: str) -> None:
@@ -54,10 +54,8 @@ class ClassArchive:
             return False
         if sys.platform == "win32":
             return True
-        writable_by_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        return (
-            stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not writable_by_others
-        )
+        ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+        return ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def cached_class_archive(java: Path, class_path: str) -> ClassArchive | None:

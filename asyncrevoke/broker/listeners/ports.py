@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 
-# Below the range of ports for outgoing connections: otherwise a client that reconnects to a stopped
-# broker could get the broker's port, and the broker could not be restarted.
+# Below the ports for outgoing connections: otherwise a client that reconnects to a stopped broker
+# could get the broker's port.
 _LOWEST, _HIGHEST = 20_000, 32_000
 
 _reserved: set[int] = set()
@@ -39,8 +39,7 @@ def is_free(port: int) -> bool:
 def free_ports() -> Iterator[int]:
     """Ports that are free now, reserved among the processes of this user until this process ends.
 
-    A broker listens only seconds after its port was chosen, and not while it is down; without the
-    reservation, another process could choose the same port.
+    Otherwise another process could choose the port of a broker that is starting or down.
     """
     candidates = random.SystemRandom().sample(range(_LOWEST, _HIGHEST), _HIGHEST - _LOWEST)
     yield from (port for port in candidates if _reserve(port) and is_free(port))

@@ -107,19 +107,13 @@ class Security:
                 f"{prefix}.ssl.keystore.location": key_store,
             }
         if self.acls:
-            properties |= {
-                "authorizer.class.name": (
-                    "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-                ),
-                "super.users": "User:ANONYMOUS",
-            }
+            authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            properties |= {"authorizer.class.name": authorizer, "super.users": "User:ANONYMOUS"}
         return properties
 
     def format_arguments(self) -> list[str]:
-        """Arguments for formatting the storage, because the cluster's metadata has SCRAM passwords.
-
-        They are the lines of a file of arguments.
-        """
+        """Arguments for formatting the storage, which writes SCRAM passwords to the cluster's
+        metadata."""
         if not self.sasl or not self.mechanism.startswith("SCRAM"):
             return []
         return [
@@ -150,10 +144,7 @@ class Security:
 
 def write_certificates(key_store: Path, authority: Path) -> None:
     """Write a certificate for the loopback names with its key, and the certificate of its issuer.
-
-    Raises:
-        ConfigError: the packages that make certificates are not installed.
-    """
+    Raises ConfigError if the packages that make certificates are not installed."""
     try:
         import trustme
         from cryptography.hazmat.primitives.serialization import (

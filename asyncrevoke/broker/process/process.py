@@ -21,10 +21,8 @@ KILL_TIMEOUT = 10.0
 class BrokerProcess:
     """A command under a supervisor, which ends the command when this process dies, even by SIGKILL.
 
-    Args:
-        command: the program and its arguments.
-        log: the file to which its output is appended.
-        remove: the folder that the supervisor removes if this process dies; None to keep it.
+    Its output is appended to the file ``log``. If this process dies, the supervisor also removes
+    the folder ``remove``, unless this is None.
     """
 
     def __init__(self, command: Sequence[str], log: Path, remove: Path | None) -> None:
@@ -66,10 +64,7 @@ class BrokerProcess:
             os.kill(self.pid, number)
 
     def terminate(self, timeout: float) -> bool:
-        """Send SIGTERM, and SIGKILL after ``timeout`` seconds.
-
-        Returns whether SIGTERM was enough.
-        """
+        """Send SIGTERM; after ``timeout`` seconds, send SIGKILL and return False."""
         if sys.platform == "win32":
             self.kill()
             return False
@@ -98,11 +93,8 @@ class BrokerProcess:
 
 
 def run_to_end(command: Sequence[str], log: Path, timeout: float) -> int:
-    """Run a short program, append its output to ``log``, and return its exit code.
-
-    Raises:
-        BrokerStartError: it could not be started, or took longer than ``timeout`` seconds.
-    """
+    """Run a short program, append its output to ``log``, and return its exit code. Raises
+    BrokerStartError if it could not be started, or took longer than ``timeout`` seconds."""
     with log.open("ab") as output:
         try:
             return subprocess.run(  # noqa: S603 - the command is ours

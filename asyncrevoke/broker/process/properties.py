@@ -76,11 +76,8 @@ def broker_properties(
     quick: bool,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
-    """All properties of one broker; ``extra`` overrides the others.
-
-    ``quick`` lowers the timeouts of coordinator and controller for tests; without it, these are
-    Kafka's defaults.
-    """
+    """All properties of one broker; ``extra`` overrides the others. With ``quick``, the timeouts of
+    coordinator and controller are lower than Kafka's defaults."""
     copies = min(3, len(nodes))
     # A coordinator topic with one partition starts fastest; several brokers share the groups.
     coordinators = 1 if len(nodes) == 1 else 3

@@ -2,9 +2,9 @@
 
 This script uses only the standard library, and is the broker's parent process: on Linux, a child is
 killed when the *thread* ends that started it, and in a test that thread may end before the broker.
-The standard input of this script is a pipe to which nothing is written. The pipe closes when the
-starting process ends, even by SIGKILL. If a forked copy of that process still has the pipe open,
-the supervisor notices that its parent process has changed.
+The standard input of this script is a pipe, which closes when the starting process ends, even by
+SIGKILL. If a forked copy of that process still has it open, the supervisor notices that its parent
+process has changed.
 
 Usage: supervisor.py PARENT_PID FOLDER LOG COMMAND... (FOLDER is removed when the parent dies; ``-``
 keeps it). Writes the broker's process id as one line to its standard output.
