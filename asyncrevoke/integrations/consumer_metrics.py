@@ -7,6 +7,7 @@ are read from the consumer only when an exporter reads the metrics.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.integrations import conventions as names
@@ -14,7 +15,7 @@ from asyncrevoke.integrations.histogram import Distribution, Histogram
 from asyncrevoke.runtime.hooks.observer import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 
 Attributes: TypeAlias = dict[str, str]
 Value: TypeAlias = float | Distribution
-Reading: TypeAlias = tuple[names.Metric, list[tuple[Attributes, Value]]]
-
-_FULL = "max_in_flight reached; delivery paused"
+Reading: TypeAlias = tuple[names.Metric, Sequence[tuple[Attributes, Value]]]
 
 
 class ConsumerMetrics(Observer):
@@ -114,7 +113,7 @@ class ConsumerMetrics(Observer):
                 self._revocations["withdrawn"] += 1
             case "partitions lost":
                 self._revocations["lost"] += _count(fields)
-            case _ if event == _FULL:
+            case "max_in_flight reached; delivery paused":
                 self._stalls += 1
             case _:
                 pass
@@ -134,52 +133,37 @@ class ConsumerMetrics(Observer):
     # --- reading ---------------------------------------------------------------------------------
 
     def read(self) -> list[Reading]:
-        """Read all metrics, in any thread.
-
-        Gauges are left out if the event loop is blocked for a second, or has ended.
-        """
+        """Read all metrics, in any thread. Gauges are left out if the event loop is blocked for a
+        second, or has ended."""
         return [*self.counters(), *self.gauges()]
 
     def counters(self) -> Iterator[Reading]:
         """The counters and histograms."""
-        yield (
-            names.CONSUMED,
-            [
-                (self.of({names.OPERATION: "poll"}, *tp), count)
-                for tp, count in list(self._consumed.items())
-            ],
-        )
-        if self._results:
-            yield (
-                names.SENT,
-                [
-                    (self.of({names.OPERATION: "send", names.HANDLER: handler}, topic), count)
-                    for (handler, topic), count in list(self._results.items())
-                ],
-            )
-        yield (
-            names.PROCESS,
-            [
-                (self.of_calls(handler, topic) | {names.ERROR: error}, h.read())
-                for (handler, topic, error), h in list(self._process.items())
-            ],
-        )
-        commit = {names.OPERATION: "commit", names.OPERATION_TYPE: "settle"}
-        yield names.COMMIT, [(self.of(commit), self._commits.read())]
-        yield (
-            names.FAILURES,
-            [
-                (self.of({names.DECISION: decision, names.HANDLER: handler}, topic), count)
-                for (handler, topic, decision), count in list(self._failures.items())
-            ],
-        )
-        yield (
-            names.REVOCATIONS,
-            [
-                (self.of({names.OUTCOME: outcome}), count)
-                for outcome, count in list(self._revocations.items())
-            ],
-        )
+        polled = {names.OPERATION: "poll"}
+        consumed = [(self.of(polled, *tp), count) for tp, count in list(self._consumed.items())]
+        yield names.CONSUMED, consumed
+        sent = [
+            (self.of({names.OPERATION: "send", names.HANDLER: handler}, topic), count)
+            for (handler, topic), count in list(self._results.items())
+        ]
+        if sent:
+            yield names.SENT, sent
+        calls = [
+            (self.of_calls(handler, topic) | {names.ERROR: error}, h.read())
+            for (handler, topic, error), h in list(self._process.items())
+        ]
+        yield names.PROCESS, calls
+        yield names.COMMIT, [(self.of_commits(), self._commits.read())]
+        failures = [
+            (self.of({names.DECISION: decision, names.HANDLER: handler}, topic), count)
+            for (handler, topic, decision), count in list(self._failures.items())
+        ]
+        yield names.FAILURES, failures
+        revocations = [
+            (self.of({names.OUTCOME: outcome}), count)
+            for outcome, count in list(self._revocations.items())
+        ]
+        yield names.REVOCATIONS, revocations
         yield names.DRAIN, [(self.of({}), self._drains.read())]
         yield names.REBALANCES, [(self.of({}), self._rebalances)]
         yield names.STALLS, [(self.of({}), self._stalls)]
@@ -194,18 +178,16 @@ class ConsumerMetrics(Observer):
         except TimeoutError:
             return []
         every = [(self.of({}, *s.partition), s) for s in snapshot.partitions]
-        calls = Counter((call.handler, call.topic) for call in snapshot.health.running)
-        self._called.update(dict.fromkeys(calls))
+        running = Counter((call.handler, call.topic) for call in snapshot.health.running)
+        self._called.update(dict.fromkeys(running))
+        calls = [
+            (self.of({names.HANDLER: handler}, topic), running[handler, topic])
+            for handler, topic in list(self._called)
+        ]
         pending = max((record.seconds for record in snapshot.health.blocking_records), default=0.0)
         return [
             (names.IN_FLIGHT, [(of, s.in_flight) for of, s in every]),
-            (
-                names.CALLS_IN_FLIGHT,
-                [
-                    (self.of({names.HANDLER: handler}, topic), calls[handler, topic])
-                    for handler, topic in list(self._called)
-                ],
-            ),
+            (names.CALLS_IN_FLIGHT, calls),
             (names.LAG, [(of, s.lag) for of, s in every if s.lag is not None]),
             (names.ASSIGNED, [(self.of({}), snapshot.health.assigned)]),
             (names.DELAYED, [(self.of({}), snapshot.health.revoking)]),
@@ -215,6 +197,10 @@ class ConsumerMetrics(Observer):
     def of_calls(self, handler: str, topic: str) -> Attributes:
         """The attributes of a handler's calls."""
         return self.of({names.OPERATION: "process", names.HANDLER: handler}, topic)
+
+    def of_commits(self) -> Attributes:
+        """The attributes of commits."""
+        return self.of({names.OPERATION: "commit", names.OPERATION_TYPE: "settle"})
 
     def of(
         self, more: Attributes, topic: str | None = None, partition: int | None = None

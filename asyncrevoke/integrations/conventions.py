@@ -129,10 +129,7 @@ DRAIN: Final = Metric(
     "Time from the request of a revocation to the release, with running handlers and final commit.",
 )
 REBALANCES: Final = Metric(
-    "asyncrevoke.rebalances",
-    "counter",
-    "{rebalance}",
-    "Assignments that this member has received.",
+    "asyncrevoke.rebalances", "counter", "{rebalance}", "Assignments that this member has received."
 )
 STALLS: Final = Metric(
     "asyncrevoke.stalls",

@@ -62,8 +62,7 @@ class OpenTelemetryMetrics(ConsumerMetrics):
 
     def committed(self, seconds: float) -> None:
         """A commit was acknowledged."""
-        commit = {names.OPERATION: "commit", names.OPERATION_TYPE: "settle"}
-        self._record(names.COMMIT, seconds, self.of(commit))
+        self._record(names.COMMIT, seconds, self.of_commits())
 
     def drained(self, seconds: float) -> None:
         """A partition was released ``seconds`` after its revocation was requested."""

@@ -49,9 +49,8 @@ def health_routes(*consumers: Consumer, max_handler_age: float | None = None) ->
 def dashboard_routes(
     *consumers: Consumer, prefix: str = "/dashboard", dead_letter_values: bool = False
 ) -> list[Route]:
-    """``GET /dashboard/``: a live page of the consumers' partitions.
-
-    ``docs/how-to/operating/dashboard.md`` describes it.
+    """``GET /dashboard/``: a live page of the consumers' partitions, which
+    ``docs/how-to/operating/dashboard.md`` describes.
 
     Call this before the consumers are entered, because it observes them. The page only reads. It
     shows topics, handlers' names, client ids and the handlers' dead letter topics to every client
