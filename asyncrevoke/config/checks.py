@@ -1,7 +1,5 @@
 """Checks of single options: each takes the option's name and value, and returns the value to keep.
-
-They raise :class:`~asyncrevoke.errors.ConfigError` with a sentence that names the fix.
-"""
+They raise ConfigError with a sentence that names the fix."""
 
 from __future__ import annotations
 
@@ -33,38 +31,31 @@ _MOST_BYTES = 2_147_483_647
 def parse_address(server: str) -> tuple[str, int]:
     """``"host:port"``, ``"host"`` or ``"[ipv6]:port"`` as (host, port). Raises ConfigError."""
     text = server.strip()
+    given = f"bootstrap_servers: {shown_option(server)}"
     if "@" in text:
         raise ConfigError(
-            f"bootstrap_servers: {shown_option(server)} has an @, which no address has; write "
-            "host:port, and give user and password by sasl_plain_username and sasl_plain_password"
+            f"{given} has an @, which no address has; write host:port, and give user and password "
+            "by sasl_plain_username and sasl_plain_password"
         )
     if "://" in text:
         raise ConfigError(
-            f"bootstrap_servers: {shown_option(server)} has a scheme; write host:port, and choose "
-            "the protocol by security_protocol"
+            f"{given} has a scheme; write host:port, and choose the protocol by security_protocol"
         )
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
-            raise ConfigError(
-                f"bootstrap_servers: {shown_option(server)} is no address; an IPv6 one looks like "
-                "[::1]:9092"
-            )
+            raise ConfigError(f"{given} is no address; an IPv6 one looks like [::1]:9092")
         port_text = rest[1:] if rest else str(DEFAULT_PORT)
     elif text.count(":") > 1:
         raise ConfigError(
-            f"bootstrap_servers: {shown_option(server)} is ambiguous; put the IPv6 address in "
-            "brackets, like [::1]:9092"
+            f"{given} is ambiguous; put the IPv6 address in brackets, like [::1]:9092"
         )
     else:
         host, colon, port_text = text.partition(":")
         port_text = port_text if colon else str(DEFAULT_PORT)
     is_port = port_text.isascii() and port_text.isdigit() and 0 < int(port_text[:6]) <= 65535
     if not host or not is_port or len(port_text) > 5 or any(char.isspace() for char in host):
-        raise ConfigError(
-            f"bootstrap_servers: {shown_option(server)} is no address; write host:port, like "
-            "localhost:9092"
-        )
+        raise ConfigError(f"{given} is no address; write host:port, like localhost:9092")
     return host, int(port_text)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, cast, get_args
 
 from asyncrevoke.config import checks
 from asyncrevoke.config.names import explain_unknown, old_name
@@ -443,48 +443,46 @@ class ConsumerConfig:
 _CHECKS: dict[str, checks.Check] = {
     "bootstrap_servers": checks.addresses,
     "group_id": checks.optional(checks.text),
-    "commit_mode": checks.choice("processed", "ack", "manual"),
+    "commit_mode": checks.choice(*get_args(CommitMode)),
     "auto_delay_revoke": checks.flag,
     "concurrency": checks.count(),
     "order_by": checks.optional(checks.order),
-    "null_keys": checks.choice("ordered", "unordered"),
+    "null_keys": checks.choice(*get_args(NullKeys)),
     "max_in_flight": checks.count(),
     "commit_interval": checks.seconds(most=checks.HOUR),
     "completion_map": checks.count(least=0, most=4096),
     "client_id": checks.text,
     "group_instance_id": checks.optional(checks.text),
     "client_rack": checks.optional(checks.text),
-    "group_protocol": checks.choice("classic", "consumer", "auto"),
+    "group_protocol": checks.choice(*get_args(GroupProtocol)),
     "server_assignor": checks.optional(checks.text),
     "assignors": checks.assignors,
     "auto_offset_reset": checks.offset_reset,
-    "isolation_level": checks.choice("read_uncommitted", "read_committed"),
+    "isolation_level": checks.choice(*get_args(IsolationLevel)),
     "max_poll_records": checks.count(),
     "fetch_min_bytes": checks.count(least=0),
     "fetch_max_wait": checks.seconds(zero=True),
     "fetch_max_bytes": checks.count(),
     "max_partition_fetch_bytes": checks.count(),
     "buffer_memory": checks.count(most=1 << 60),
-    "value_as": checks.choice("bytes", "view"),
+    "value_as": checks.choice(*get_args(ValueAs)),
     "session_timeout": checks.seconds(most=checks.HOUR),
     "heartbeat_interval": checks.seconds(),
-    "on_unconfirmed_membership": checks.choice("continue", "pause"),
+    "on_unconfirmed_membership": checks.choice(*get_args(OnUnconfirmedMembership)),
     "rebalance_timeout": checks.seconds(most=checks.DAY),
     "max_poll_interval": checks.seconds(most=checks.DAY),
     "revoke_timeout": checks.optional(checks.seconds(most=checks.DAY)),
-    "revoke_gaps": checks.choice("process", "drop"),
+    "revoke_gaps": checks.choice(*get_args(RevokeGaps)),
     "delayed_revoke_poll_interval": checks.seconds(most=checks.HOUR),
     "close_timeout": checks.seconds(zero=True, most=checks.DAY),
     "request_timeout": checks.seconds(most=checks.HOUR),
     "heartbeat_thread": checks.flag,
     "metadata_max_age": checks.seconds(most=checks.DAY),
-    "compression": checks.choice("none", "gzip", "snappy", "lz4", "zstd"),
+    "compression": checks.choice(*get_args(Compression)),
     "allow_missing_topics": checks.flag,
-    "security_protocol": checks.choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "security_protocol": checks.choice(*get_args(SecurityProtocol)),
     "ssl_context": checks.optional(checks.tls_context),
-    "sasl_mechanism": checks.choice(
-        "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"
-    ),
+    "sasl_mechanism": checks.choice(*get_args(SaslMechanism)),
     "sasl_plain_username": checks.optional(checks.text),
     "sasl_plain_password": checks.optional(checks.secret),
     "sasl_scram_max_iterations": checks.count(least=4096),

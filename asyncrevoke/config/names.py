@@ -26,7 +26,7 @@ _SENTENCES = {
     ),
     "key_deserializer": "keys arrive as bytes: decode record.key yourself",
     "consumer_timeout_ms": "use `await consumer.poll(timeout=...)`, in seconds",
-    "group_remote_assignor": ('use server_assignor=..., with group_protocol="consumer"'),
+    "group_remote_assignor": 'use server_assignor=..., with group_protocol="consumer"',
     "api_version": "versions are negotiated with each broker: leave it out",
     "check_crcs": "checksums are always verified: leave it out",
     "loop": "the consumer uses the event loop that it is entered in: leave it out",
@@ -46,20 +46,18 @@ _RENAMED_TIMES = {
     "topic_metadata_refresh_interval_ms": "metadata_max_age",
 }
 
-_TIMES = frozenset(
-    (
-        "session_timeout",
-        "heartbeat_interval",
-        "rebalance_timeout",
-        "max_poll_interval",
-        "request_timeout",
-        "metadata_max_age",
-        "fetch_max_wait",
-        "close_timeout",
-        "revoke_timeout",
-        "delayed_revoke_poll_interval",
-        "commit_interval",
-    )
+_TIMES = (
+    "session_timeout",
+    "heartbeat_interval",
+    "rebalance_timeout",
+    "max_poll_interval",
+    "request_timeout",
+    "metadata_max_age",
+    "fetch_max_wait",
+    "close_timeout",
+    "revoke_timeout",
+    "delayed_revoke_poll_interval",
+    "commit_interval",
 )
 
 _RENAMED = {

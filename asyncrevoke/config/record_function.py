@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 def check_record_function(option: str, function: object, field: str, instead: str) -> None:
     """Raise ConfigError, with the fix, unless ``function`` is sync and can be called with a record.
-
-    ``field`` is the field of a record that most such functions use; ``instead`` is the fix for an
-    async function.
-    """
+    Most such functions use this ``field``; ``instead`` is the fix for an async function."""
     if not callable(function):
         raise ConfigError(
             f"{option}={shown_option(function)} cannot be called: use a function of the record, as "

@@ -33,11 +33,7 @@ def check_security(config: _SecurityOptions) -> None:
             f'use security_protocol="{"SASL_SSL" if protocol.startswith("SASL") else "SSL"}"'
         )
     if not protocol.startswith("SASL"):
-        for name in (
-            "sasl_plain_username",
-            "sasl_plain_password",
-            "sasl_oauth_token_provider",
-        ):
+        for name in ("sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider"):
             if getattr(config, name) is not None:
                 wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
                 raise ConfigError(
