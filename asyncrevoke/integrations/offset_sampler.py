@@ -10,9 +10,9 @@ _SPREAD, _MASK = 2_654_435_769, 2**32 - 1
 class OffsetSampler:
     """``offset in sampler`` is true for the ``share`` (from 0 to 1) of all offsets.
 
-    Offsets are divided into blocks with one sampled offset each, so the samples of a range are
-    found without testing all offsets. The sampled offset of a block is pseudo-random, so a pattern
-    in the log (for example, a marker at every second offset) does not bias the sample.
+    Each block of offsets has one sampled offset, so the samples of a range are found without
+    testing all offsets. It is pseudo-random, so a pattern in the log (such as a marker at every
+    second offset) does not bias the sample.
     """
 
     def __init__(self, share: float) -> None:

@@ -10,6 +10,8 @@ from starlette.routing import Route
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
 
     from asyncrevoke.config import ConsumerConfig
@@ -29,20 +31,21 @@ def health_routes(*consumers: Consumer, max_handler_age: float | None = None) ->
     if max_handler_age is not None and max_handler_age <= 0:
         raise ConfigError(f"max_handler_age={max_handler_age}: seconds above 0, or None")
 
-    def probes() -> list[Probe]:
-        return [consumer.probe(max_handler_age=max_handler_age) for consumer in consumers]
+    def route(name: str, fine: Callable[[Probe], bool]) -> Route:
+        async def respond(_request: Request) -> JSONResponse:
+            probes = [consumer.probe(max_handler_age=max_handler_age) for consumer in consumers]
+            ok = all(map(fine, probes))
+            return JSONResponse(
+                {"ok": ok, "consumers": [probe.details() for probe in probes]},
+                status_code=200 if ok else 503,
+                headers={"Cache-Control": "no-store"},
+            )
 
-    async def livez(_request: Request) -> JSONResponse:
-        found = probes()
-        return _response(found, fine=all(probe.live for probe in found))
-
-    async def readyz(_request: Request) -> JSONResponse:
-        found = probes()
-        return _response(found, fine=all(probe.ready for probe in found))
+        return Route(f"/{name}", respond, name=name, include_in_schema=False)
 
     return [
-        Route("/livez", livez, include_in_schema=False),
-        Route("/readyz", readyz, include_in_schema=False),
+        route("livez", lambda probe: probe.live),
+        route("readyz", lambda probe: probe.ready),
     ]
 
 
@@ -78,11 +81,3 @@ def dashboard_routes(
 
     stored = StoredLetters(dead_letter_topics, values=dead_letter_values)
     return Dashboard(history, stored).routes(prefix)
-
-
-def _response(probes: list[Probe], *, fine: bool) -> JSONResponse:
-    return JSONResponse(
-        {"ok": fine, "consumers": [probe.details() for probe in probes]},
-        status_code=200 if fine else 503,
-        headers={"Cache-Control": "no-store"},
-    )
