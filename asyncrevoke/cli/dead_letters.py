@@ -23,7 +23,6 @@ from asyncrevoke.cli.options.replay_options import ErrorsName, TargetArgument
 from asyncrevoke.cli.terminal import (
     FAILED,
     INCONCLUSIVE,
-    USAGE,
     add_row,
     exit_on_errors,
     failed_with,
@@ -261,11 +260,8 @@ def reprocess(
         async with letters:
             return await Reprocessing(letters, consumer, chosen, errors=errors.value).run()
 
-    with exit_on_errors():
-        try:
-            consumer = find_consumer(target)
-        except TargetError as error:
-            raise failed_with(error, USAGE) from error
+    with exit_on_errors(TargetError):
+        consumer = find_consumer(target)
         result = asyncio.run(run(consumer, _opened(topic, connection)))
     if as_json:
         print_value(result)

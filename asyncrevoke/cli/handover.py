@@ -12,8 +12,8 @@ from rich.text import Text
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.flags import as_flags
-from asyncrevoke.cli.terminal import FAILED, USAGE, add_row, failed_with, table_console
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.cli.terminal import FAILED, add_row, exit_on_errors, failed_with, table_console
+from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.printable import printable
 
 if TYPE_CHECKING:
@@ -57,13 +57,9 @@ def handover(
     )
 
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-    try:
+    with exit_on_errors(OSError, HandoverError):
         config = connection.config()
         plan = plan_handover(checkpoint, group=group, bootstrap=config, topic=topic, sink=sink)
-    except (ConfigError, OSError, HandoverError) as error:
-        raise failed_with(as_flags(error), USAGE) from error
-    except AsyncRevokeError as error:
-        raise failed_with(as_flags(error), FAILED) from error
     if not as_json:
         show(plan)
     try:

@@ -59,11 +59,13 @@ def failed_with(error: object, code: int, console: Console | None = None) -> typ
 
 
 @contextmanager
-def exit_on_errors() -> Generator[None]:
-    """End the command after an error of this library: for a ConfigError, an option is wrong."""
+def exit_on_errors(*usage: type[Exception]) -> Generator[None]:
+    """End the command after an error of this library, or one of ``usage``. After the latter and a
+    ConfigError, the exit code says that an option is wrong."""
+    wrong_options: tuple[type[Exception], ...] = (ConfigError, *usage)
     try:
         yield
-    except ConfigError as error:
+    except wrong_options as error:
         raise failed_with(as_flags(error), USAGE) from error
     except AsyncRevokeError as error:
         raise failed_with(as_flags(error), FAILED) from error

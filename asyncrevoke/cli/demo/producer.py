@@ -1,9 +1,8 @@
 """Produces the demo's orders at a constant rate, and reports the acknowledged ones."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportMissingTypeArgument=false
-# pyright: reportUnknownParameterType=false
 # aiokafka has types in parts.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """Runs the demo: produces orders, follows the schedule, waits until all records are handled."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportMissingTypeArgument=false
-# pyright: reportUnknownParameterType=false
-# aiokafka has types in parts.
-
 from __future__ import annotations
 
 import asyncio
@@ -80,8 +75,9 @@ class DemoRun:
             for step in self._steps:
                 await self._watch(partial(self._reached, step), producing)
                 for group in self._groups.values():
-                    kills = step.action is Action.KILL
-                    committed = await self._committed(group) if kills else {}
+                    committed: Mapping[TopicPartition, int] = {}
+                    if step.action is Action.KILL:
+                        committed = await self._committed(group)
                     await group.take(step, self.begin, committed)
             await self._watch(producing.done, producing)
             await self._watch(

@@ -101,11 +101,7 @@ def _supervise(settings: WorkerSettings) -> int:
             "--workers and --reload need a POSIX system: start the command once for each process",
             USAGE,
         )
-
-    async def main() -> int:
-        return await Supervisor(settings).run()
-
-    return asyncio.run(main())
+    return asyncio.run(Supervisor(settings).run())
 
 
 def _health(

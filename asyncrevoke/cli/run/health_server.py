@@ -99,10 +99,10 @@ class _HealthRequestHandler:
             return
         health = self._health()
         known = {b"/livez": health.live, b"/readyz": health.ready}
-        if request.path not in known:
+        ok = known.get(request.path)
+        if ok is None:
             await response.whole(HTTPStatus.NOT_FOUND, b"", "application/json")
             return
-        ok = known[request.path]
         status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
         body = json.dumps({"ok": ok, "consumers": health.facts}).encode()
         await response.whole(status, body, "application/json")
