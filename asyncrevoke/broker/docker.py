@@ -73,13 +73,13 @@ class DockerBroker(RunningBroker):
         if not engine_responds():
             raise BrokerMissingError(f"no Docker engine responds: {_FIX}")
         # The port is the same inside and outside, because the broker advertises it to clients.
-        ports = free_ports()
-        self._port = next(ports)
+        node = BrokerNode.choose(free_ports())
+        self._port = node.clients_port
         container = DockerContainer(IMAGE)
         # Docker's form for a port of one interface; with_bind_ports() does not accept it.
         published: Any = container.ports
         published[str(self._port)] = (HOST, self._port)
-        for name, value in self._environment(next(ports), next(ports)).items():
+        for name, value in _environment(node).items():
             container = container.with_env(name, value)
         self._container = container
         container.start()
@@ -90,30 +90,6 @@ class DockerBroker(RunningBroker):
         if self._container is not None:
             self._container.stop()
             self._container = None
-
-    def _environment(self, brokers_port: int, controller_port: int) -> dict[str, str]:
-        node = BrokerNode(
-            node_id=1,
-            clients_port=self._port,
-            brokers_port=brokers_port,
-            controller_port=controller_port,
-        )
-        properties = broker_properties(
-            node,
-            (node,),
-            data="/tmp/kraft-data",  # noqa: S108 - inside the container
-            key_store="",
-            security=Security(),
-            quick=True,
-            extra={},
-        )
-        inside = properties["listeners"].replace(f"{HOST}:{self._port}", f"0.0.0.0:{self._port}")
-        properties["listeners"] = inside
-        # The image's names of environment variables for properties.
-        return {
-            "KAFKA_" + name.replace("_", "__").replace(".", "_").replace("-", "___").upper(): value
-            for name, value in properties.items()
-        }
 
     def _wait_until_ready(self, container: DockerContainer) -> None:
         deadline = time.monotonic() + START_TIMEOUT
@@ -132,3 +108,22 @@ class DockerBroker(RunningBroker):
                     "\n".join(tail),
                 )
             time.sleep(RETRY_INTERVAL)
+
+
+def _environment(node: BrokerNode) -> dict[str, str]:
+    properties = broker_properties(
+        node,
+        (node,),
+        data="/tmp/kraft-data",  # noqa: S108 - inside the container
+        key_store="",
+        security=Security(),
+        quick=True,
+        extra={},
+    )
+    port = node.clients_port
+    properties["listeners"] = properties["listeners"].replace(f"{HOST}:{port}", f"0.0.0.0:{port}")
+    # The image's names of environment variables for properties.
+    return {
+        "KAFKA_" + name.replace("_", "__").replace(".", "_").replace("-", "___").upper(): value
+        for name, value in properties.items()
+    }
