@@ -16,20 +16,30 @@ __all__ = ["consumer_lifespan", "dashboard_router", "health_router"]
 
 
 def health_router(*consumers: Consumer, max_handler_age: float | None = None) -> APIRouter:
-    """``GET /livez`` and ``GET /readyz``, as
-    :func:`~asyncrevoke.integrations.starlette.health_routes` describes them; not in the OpenAPI
-    schema. Raises ConfigError."""
+    """``GET /livez`` and ``GET /readyz``: 200, or 503 with the reasons; not in the OpenAPI schema.
+
+    All consumers have to be live, or ready; see ``Consumer.probe``. A handler without a
+    ``max_handler_time`` may run for ``max_handler_age`` seconds, by default for ever. The responses
+    name groups, states and partitions, and quote no error. Raises ConfigError.
+    """
     return APIRouter(routes=list(health_routes(*consumers, max_handler_age=max_handler_age)))
 
 
 def dashboard_router(
     *consumers: Consumer, prefix: str = "/dashboard", dead_letter_values: bool = False
 ) -> APIRouter:
-    """``GET /dashboard/``: a live page of the consumers' partitions, as
-    :func:`~asyncrevoke.integrations.starlette.dashboard_routes` describes it.
+    """``GET /dashboard/``: a live page of the consumers' partitions.
 
-    The application has to authenticate clients. Call this before the consumers are entered. Raises
-    ConfigError and IllegalStateError.
+    ``docs/how-to/operating/dashboard.md`` describes it.
+
+    Call this before the consumers are entered, because it observes them. The page only reads. It
+    shows topics, handlers' names, client ids and the handlers' dead letter topics to every client
+    that can reach it, and with ``dead_letter_values`` dead letters with key, headers, value and
+    error message: the application has to authenticate clients. Raises ConfigError and
+    IllegalStateError.
     """
-    routes = dashboard_routes(*consumers, prefix=prefix, dead_letter_values=dead_letter_values)
-    return APIRouter(routes=list(routes))
+    return APIRouter(
+        routes=list(
+            dashboard_routes(*consumers, prefix=prefix, dead_letter_values=dead_letter_values)
+        )
+    )
