@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
@@ -27,6 +26,7 @@ from asyncrevoke.protocol.messages import (
     MetadataRequest,
 )
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
+from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
 from asyncrevoke.testing.fake_kafka.partition_log import (
     PartitionLog,
     SimulatedBatch,
@@ -69,8 +69,8 @@ class Published(NamedTuple):
 class WrittenLog(PartitionLog):
     """A partition that stores records: ``records[n]`` has offset ``n``."""
 
-    def __init__(self, leader_id: int) -> None:
-        super().__init__(leader_id)
+    def __init__(self) -> None:
+        super().__init__()
         self.records: list[Record] = []
 
     def write(self, record: Record) -> None:
@@ -102,7 +102,7 @@ class _WrittenBatch(SimulatedBatch):
         return [msgspec.structs.replace(record, tracker_id=tracker_id) for record in written]
 
 
-class Cluster(Brokers):
+class Cluster(Brokers[WrittenLog, ScriptedGroup | ScriptedEpochGroup]):
     """A cluster of one broker. ``wall_clock_offset`` converts the clock's seconds to seconds since
     the epoch.
 
@@ -118,15 +118,14 @@ class Cluster(Brokers):
         topics: Mapping[str, int],
         protocol: GroupProtocol = "classic",
     ) -> None:
-        written = Topics(WrittenLog)
-        self.scripted: ScriptedGroup | ScriptedEpochGroup
+        written = Topics(lambda _number: WrittenLog())
+        group: ScriptedGroup | ScriptedEpochGroup
         if protocol == "consumer":
-            self.scripted = ScriptedEpochGroup(clock, written.count_of, _SESSION_TIMEOUT)
+            group = ScriptedEpochGroup(clock, written.count_of, _SESSION_TIMEOUT, topics=written)
         else:
-            self.scripted = ScriptedGroup(clock, append_delay=0.0)
-        rng = Random(0)  # noqa: S311 - reproducible
-        super().__init__(clock, rng, 1, self.scripted, written)
-        self.scripted.topics = written
+            group = ScriptedGroup(clock, append_delay=0.0, topics=written)
+        super().__init__(group, written, Leaders(clock, written))
+        self._clock = clock
         self._wall_clock_offset = wall_clock_offset
         self._next: dict[str, int] = {}
         self._producers = 0
@@ -148,17 +147,11 @@ class Cluster(Brokers):
         before = len(self.topics.get(name, ()))
         super().create_topic(name, partitions)
         if before < partitions:
-            self.scripted.rebalance()
-
-    def written(self, partition: TopicPartition) -> WrittenLog | None:
-        """The log of a partition, None if there is no such partition."""
-        log = self.topics.log(partition)
-        return log if isinstance(log, WrittenLog) else None
+            self.group.rebalance()
 
     def records(self, topic: str) -> list[Record]:
         """All records of a topic, by partition and offset."""
-        logs = self.topics.get(topic, [])
-        return [record for log in logs if isinstance(log, WrittenLog) for record in log.records]
+        return [record for log in self.topics.get(topic, []) for record in log.records]
 
     def write(
         self,
@@ -179,7 +172,7 @@ class Cluster(Brokers):
             else:
                 everywhere = list(range(count))
                 partition = cast("int", DefaultPartitioner()(key, everywhere, everywhere))
-        log = self.written(TopicPartition(topic, partition))
+        log = self.topics.log(TopicPartition(topic, partition))
         if log is None:
             raise ValueError(f"{topic} has partitions 0 to {count - 1}, and no {partition}")
         if timestamp is None:
@@ -201,7 +194,7 @@ class Cluster(Brokers):
         errors: dict[TopicPartition, ErrorCode] = {}
         offsets: dict[TopicPartition, int] = {}
         for partition, records in produced_batches(message):
-            log = self.written(partition)
+            log = self.topics.log(partition)
             if log is None:
                 errors[partition] = ErrorCode.unknown_topic_or_partition
                 continue
@@ -220,7 +213,7 @@ class Cluster(Brokers):
 
     def decode(self, fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
         """Decode a partition of a Fetch response of this cluster."""
-        log = self.written(fetched.partition)
+        log = self.topics.log(fetched.partition)
         assert log is not None
         return [_WrittenBatch(batch, log) for batch in decode_simulated(fetched, read_committed)]
 

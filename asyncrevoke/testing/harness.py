@@ -243,7 +243,7 @@ class TestConsumer:
         time, because a member learns of a rebalance by its heartbeat.
         """
         wanted = self._existing(partitions)
-        group, core = self._cluster.scripted, self._session.core
+        group, core = self._cluster.group, self._session.core
         group.taken.update(wanted)
         group.rebalance()
 
@@ -279,7 +279,7 @@ class TestConsumer:
         await self._hand_out(self._existing(partitions))
 
     async def _hand_out(self, wanted: list[TopicPartition]) -> None:
-        group = self._cluster.scripted
+        group = self._cluster.group
         group.taken.difference_update(wanted)
         group.rebalance()
         await self._until(self._has_its_share)
@@ -291,7 +291,7 @@ class TestConsumer:
         consumer the rest.
         """
         wanted = self._existing(partitions)
-        group = self._cluster.scripted
+        group = self._cluster.group
         group.taken.update(wanted)
         group.evict()
         await self._until(self._has_its_share)
@@ -308,7 +308,7 @@ class TestConsumer:
             except AsyncRevokeError:
                 session.log.debug("closing failed, as expected after a crash")
         forget(self.consumer)
-        self._cluster.scripted.evict()
+        self._cluster.group.evict()
         await self._until_idle()
 
     async def restart(self, consumer: Consumer) -> None:
@@ -328,7 +328,7 @@ class TestConsumer:
     def committed_offset(self, topic: str, partition: int) -> OffsetAndMetadata | None:
         """Like :meth:`committed`, with the metadata of the commit."""
         (tp,) = self._existing([(topic, partition)])
-        return self._cluster.scripted.offsets.get(tp)
+        return self._cluster.group.offsets.get(tp)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The consumer's partitions, including those that are being revoked."""
@@ -390,12 +390,12 @@ class TestConsumer:
         share = {
             tp
             for tp in cluster.topics.partitions()
-            if tp.topic in session.core.subscription() and tp not in cluster.scripted.taken
+            if tp.topic in session.core.subscription() and tp not in cluster.group.taken
         }
         paused = session.core.seeking.paused()
         return (
-            cluster.scripted.state is GroupState.STABLE
-            and bool(cluster.scripted.others())
+            cluster.group.state is GroupState.STABLE
+            and bool(cluster.group.others())
             and set(session.core.assignment.partitions()) == share
             and not any(session.core.is_revoking(tp) for tp in share)
             # It reads them: a fetch of other partitions may delay the first fetch of these.

@@ -34,7 +34,6 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.happened = 0
         self._queue: list[tuple[float, int, Alarm]] = []
         self._order = 0
         self._at_once = 0
@@ -66,16 +65,8 @@ class Clock:
             if self._at_once > _MOST_AT_ONCE:
                 raise StandstillError(f"more than {_MOST_AT_ONCE} alarms at {when:.4f}")
             self.now = when
-            self.happened += 1
             alarm.action = None
             action()
             return True
         self.now = max(self.now, until)
         return False
-
-    def run_until(self, until: float, done: Callable[[], bool] | None = None) -> bool:
-        """Run all alarms that are due by ``until``. Returns True as soon as ``done()`` is true."""
-        while self.step(until):
-            if done is not None and done():
-                return True
-        return done is not None and done()

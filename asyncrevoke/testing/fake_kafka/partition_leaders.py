@@ -3,7 +3,8 @@ OffsetsForLeaderEpoch, Fetch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Generic
 
 from asyncrevoke.protocol.messages import (
     EpochEnd,
@@ -20,34 +21,24 @@ from asyncrevoke.protocol.messages import (
     OffsetsForLeaderEpochRequest,
     OffsetsForLeaderEpochResponse,
 )
+from asyncrevoke.testing.fake_kafka.topics import LogT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from asyncrevoke.model import TopicPartition
-    from asyncrevoke.protocol.messages import BrokerMetadata
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
     from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
     from asyncrevoke.testing.fake_kafka.topics import Topics
 
-_LEADER_ERRORS = frozenset((ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch))
 
+class Leaders(Generic[LogT]):
+    """Responds to these requests from the logs that ``broker`` leads."""
 
-class Leaders:
-    """Responds to these requests from the logs that ``broker`` leads.
-
-    ``address`` returns the address of a running broker, otherwise None. A broker with an even
-    number reports the new leader of a partition that has moved (KIP-951). A broker with an odd
-    number does not, as before Apache Kafka 3.7.
-    """
-
-    def __init__(
-        self, clock: Clock, topics: Topics, address: Callable[[int], BrokerMetadata | None]
-    ) -> None:
+    def __init__(self, clock: Clock, topics: Topics[LogT]) -> None:
         self._clock = clock
         self._topics = topics
-        self._address = address
 
     def list_offsets(self, broker: int, message: ListOffsetsRequest) -> ListOffsetsResponse:
         """Respond to ListOffsets."""
@@ -85,7 +76,7 @@ class Leaders:
 
     def _led(
         self, broker: int, partition: TopicPartition, epoch: int
-    ) -> tuple[PartitionLog | None, ErrorCode]:
+    ) -> tuple[LogT | None, ErrorCode]:
         log = self._topics.log(partition)
         if log is None:
             return None, ErrorCode.unknown_topic_or_partition
@@ -100,10 +91,8 @@ class Leaders:
     def fetch(self, broker: int, message: FetchRequest, reply: Reply) -> None:
         """Respond to a Fetch when there are records, or after its ``max_wait``."""
         ids, find = message.topic_ids, self._topics.log
-        named = self._named_leaders
-        _Fetch(
-            self._clock, lambda entry: self._read(broker, entry, ids), find, named, message, reply
-        )
+        read = partial(self._read, broker, ids=ids)
+        _Fetch(self._clock, read, find, self._fetched, message, reply)
 
     def _read(
         self, broker: int, entry: FetchPartition, ids: dict[str, bytes] | None
@@ -113,8 +102,6 @@ class Leaders:
         log, error = self._led(broker, entry.partition, entry.leader_epoch)
         if log is not None and not log.start <= entry.offset <= log.end:
             error = ErrorCode.offset_out_of_range
-        if error in _LEADER_ERRORS and broker % 2 == 0:
-            return self._moved(entry.partition, error)
         if log is None or error is not ErrorCode.none:
             return FetchedPartition(partition=entry.partition, error=error)
         return FetchedPartition(
@@ -126,39 +113,26 @@ class Leaders:
             records=log.read(entry.offset, entry.max_bytes) if entry.offset < log.end else b"",
         )
 
-    def _moved(self, partition: TopicPartition, error: ErrorCode) -> FetchedPartition:
-        log = self._topics.log(partition)
-        if log is None or self._address(log.leader_id) is None:
-            return FetchedPartition(partition=partition, error=error)
-        return FetchedPartition(
-            partition=partition,
-            error=error,
-            leader_id=log.leader_id,
-            leader_epoch=log.leader_epoch,
-        )
-
-    def _named_leaders(self, found: Iterable[FetchedPartition]) -> tuple[BrokerMetadata, ...]:
-        """The addresses of the leaders in these partitions."""
-        named = sorted({each.leader_id for each in found if each.leader_id >= 0})
-        return tuple(address for number in named if (address := self._address(number)) is not None)
+    def _fetched(self, found: tuple[FetchedPartition, ...]) -> FetchResponse:
+        return FetchResponse(error=ErrorCode.none, partitions=found)
 
 
 class _Fetch:
     """One Fetch, which waits for records for at most ``max_wait``."""
 
-    __slots__ = ("_message", "_named_leaders", "_read", "_reply", "_responded")
+    __slots__ = ("_message", "_read", "_reply", "_respond", "_responded")
 
     def __init__(
         self,
         clock: Clock,
         read: Callable[[FetchPartition], FetchedPartition],
         log: Callable[[TopicPartition], PartitionLog | None],
-        named_leaders: Callable[[Iterable[FetchedPartition]], tuple[BrokerMetadata, ...]],
+        respond: Callable[[tuple[FetchedPartition, ...]], FetchResponse],
         message: FetchRequest,
         reply: Reply,
     ) -> None:
         self._read = read
-        self._named_leaders = named_leaders
+        self._respond = respond
         self._message = message
         self._reply = reply
         self._responded = False
@@ -186,6 +160,5 @@ class _Fetch:
         ):
             return False
         self._responded = True
-        leaders = self._named_leaders(found)
-        self._reply(FetchResponse(error=ErrorCode.none, partitions=found, leaders=leaders))
+        self._reply(self._respond(found))
         return True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.model import Record
-from asyncrevoke.protocol import messages
+from asyncrevoke.protocol.messages import LATEST_TIMESTAMP
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 
 if TYPE_CHECKING:
@@ -34,30 +34,26 @@ class LoggedBatch(NamedTuple):
 class PartitionLog:
     """One partition: its batches, its leader, and the fetches that wait for records.
 
-    The high watermark is always the end of the log. ``offsets`` lists every offset that has a
-    record, in order.
+    The high watermark is always the end of the log.
     """
 
-    def __init__(self, leader_id: int) -> None:
+    def __init__(self, leader_id: int = 0) -> None:
         self.leader_id = leader_id
         self.leader_epoch = 0
         self.start = 0
         self.end = 0
-        self.offsets: list[int] = []
         self.waiting: list[Callable[[], None]] = []
         self._batches: list[LoggedBatch] = []
         self._ends: list[int] = []
-        # Every epoch and the offset at which it began, ascending in both.
-        self._epochs: list[tuple[int, int]] = [(0, 0)]
 
-    def append(self, count: int, hole: int = 0) -> None:
-        """Append a batch of ``count`` records (0: a control batch), followed by ``hole`` offsets
-        without records."""
-        base = self.end
-        self.end = base + count + hole
-        self._batches.append(LoggedBatch(base, self.end, count, self.leader_epoch))
-        self._ends.append(self.end)
-        self.offsets.extend(range(base, base + count))
+    def append(self, count: int) -> None:
+        """Append a batch of ``count`` records."""
+        self._append(count, self.end + count)
+
+    def _append(self, records: int, end: int) -> None:
+        self._batches.append(LoggedBatch(self.end, end, records, self.leader_epoch))
+        self._ends.append(end)
+        self.end = end
         self.wake()
 
     def wake(self) -> None:
@@ -66,35 +62,9 @@ class PartitionLog:
         for retry in waiting:
             retry()
 
-    def begin_epoch(self) -> None:
-        """Begin a leader epoch after an election."""
-        self.leader_epoch += 1
-        while self._epochs and self._epochs[-1][1] >= self.end:
-            self._epochs.pop()
-        self._epochs.append((self.leader_epoch, self.end))
-
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one, and its end; (-1, -1) if there is none."""
-        if epoch > self.leader_epoch:
-            return -1, -1
-        if epoch == self.leader_epoch:
-            return epoch, self.end
-        later = [start for other, start in self._epochs if other > epoch]
-        until = [other for other, _ in self._epochs if other <= epoch]
-        return max(until, default=epoch), min(later)
-
-    def truncate(self, end: int) -> None:
-        """Remove the offsets from ``end`` on, and the whole batch that contains ``end``."""
-        while self._batches and self._batches[-1].end > end:
-            self._ends.pop()
-            self.end = self._batches.pop().base
-        del self.offsets[bisect_left(self.offsets, self.end) :]
-        self.start = min(self.start, self.end)
-        self._epochs = [entry for entry in self._epochs if entry[1] < self.end]
-
-    def delete_before(self, offset: int) -> None:
-        """Delete the records before ``offset``, as retention does."""
-        self.start = max(self.start, min(offset, self.end))
+        """The largest epoch up to this one, and its end; (-1, -1) for an epoch that is not over."""
+        return (-1, -1) if epoch > self.leader_epoch else (self.leader_epoch, self.end)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that contains ``offset`` on; at least one if there is any."""
@@ -108,20 +78,9 @@ class PartitionLog:
             taken.append(_HEADER.pack(*_fields(batch)))
         return b"".join(taken)
 
-    def first_record_at_or_after(self, offset: int) -> int:
-        """The first offset with a record from ``offset`` on, or the end of the log."""
-        index = bisect_left(self.offsets, offset)
-        return self.offsets[index] if index < len(self.offsets) else self.end
-
     def offset_at(self, timestamp: int) -> tuple[int, int]:
         """The offset that ListOffsets finds for a timestamp (ms), and the time of its record."""
-        match timestamp:
-            case messages.LATEST_TIMESTAMP:
-                return self.end, 0
-            case messages.EARLIEST_TIMESTAMP:
-                return self.start, 0
-            case _:
-                return self.first_record_at_or_after(self.start), 0
+        return (self.end if timestamp == LATEST_TIMESTAMP else self.start), 0
 
 
 def _fields(batch: LoggedBatch) -> tuple[int, int, int, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from simulation.brokers.changing_log import ChangingLog
+
 from asyncrevoke.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     encode_assignment_user_data,
@@ -50,7 +52,6 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ class FuzzBrokers:
 
     def __init__(self, draw: Random) -> None:
         self.draw = draw
-        self.logs = {partition: PartitionLog(1) for partition in PARTITIONS}
+        self.logs = {partition: ChangingLog(1) for partition in PARTITIONS}
         for log in self.logs.values():
             log.append(5)
             log.append(3, hole=2)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import msgspec
 from fuzz.core_environment.cluster import IDS
+from simulation.brokers.changing_log import ChangingLog
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,
 )
-from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from random import Random
@@ -131,7 +131,7 @@ def _damaged_records(draw: Random, value: object) -> bytes:
     """No batch that a decoder would reject, or whose offsets go backward: wrong ones of others."""
     if draw.random() < 0.3:
         return cast("bytes", value)[:-1]
-    other = PartitionLog(1)
+    other = ChangingLog(1)
     for _ in range(draw.randrange(1, 4)):
         other.append(draw.randrange(5), draw.randrange(3))
     return other.read(draw.randrange(other.end + 1), 10_000)

@@ -3,6 +3,8 @@
 from random import Random
 from typing import TypeVar
 
+from simulation.brokers.faulty_brokers import FaultyBrokers
+from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.network import Network
 
 from asyncrevoke.core.io.effects import Channel, Event, Failed, Node, Replied, Send
@@ -20,9 +22,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.testing.fake_kafka.brokers import Brokers
 from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
-from asyncrevoke.testing.fake_kafka.clock import Clock
 
 R = TypeVar("R", bound=Response)
 ORDERS = TopicPartition("orders", 0)
@@ -32,9 +32,9 @@ class ScriptedCluster:
     """A clock, brokers and a network."""
 
     def __init__(self, brokers: int = 1, initial_delay: float = 0.0) -> None:
-        self.clock = Clock()
+        self.clock = SimulationClock()
         self.group = ClassicCoordinator(self.clock, initial_delay=initial_delay)
-        self.brokers = Brokers(self.clock, Random(1), brokers, self.group)
+        self.brokers = FaultyBrokers(self.clock, Random(1), brokers, self.group)
         self.network = Network(self.clock, Random(2), self.brokers)
         self.brokers.create_topic("orders", 2)
         self._clients = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.converting_group import ConvertingGroup
 
 from asyncrevoke.model import TopicPartition
@@ -29,7 +30,6 @@ from asyncrevoke.protocol.subscription import (
     encode_subscription,
 )
 from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
-from asyncrevoke.testing.fake_kafka.clock import Clock
 from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 from asyncrevoke.testing.fake_kafka.consumer_group_member import by_id, by_key
 from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupState
@@ -64,7 +64,7 @@ class ReceivedResponses(CoordinatorEvents):
 
 @dataclass
 class ConvertibleGroup:
-    clock: Clock = field(default_factory=Clock)
+    clock: SimulationClock = field(default_factory=SimulationClock)
     heard: ReceivedResponses = field(default_factory=ReceivedResponses)
     assignment_interval: float = 0.0
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from simulation.brokers.faulty_brokers import FaultyBrokers
+from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.converting_group import ConvertingGroup
 from simulation.cluster.large_batches import decode_some_large
 from simulation.cluster.network import Network
@@ -23,9 +25,7 @@ from simulation.schedules.schedule import (
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.testing.fake_kafka.brokers import Brokers
 from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
-from asyncrevoke.testing.fake_kafka.clock import Clock
 from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class SimulatedCluster:
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self.clock = Clock()
+        self.clock = SimulationClock()
         self.group = self._make_group()
-        self.brokers = Brokers(self.clock, self.rng("brokers"), schedule.brokers, self.group)
+        self.brokers = FaultyBrokers(self.clock, self.rng("brokers"), schedule.brokers, self.group)
         self.network = Network(self.clock, self.rng("network"), self.brokers)
         self.network.slow = schedule.slow
         self.state = OracleState(self.clock, self.brokers, self.network)

@@ -3,18 +3,19 @@
 from random import Random
 
 import pytest
+from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.scripted_client import ScriptedCluster
 from simulation.members.member import CoreObserver, SimulatedMember
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import Event, SetTimer
-from asyncrevoke.testing.fake_kafka.clock import Clock, StandstillError
+from asyncrevoke.testing.fake_kafka.clock import StandstillError
 from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
 
 
 def test_what_turns_in_circles_at_one_moment_is_found() -> None:
-    clock = Clock()
+    clock = SimulationClock()
 
     def again() -> None:
         clock.after(0.0, again)
@@ -25,7 +26,7 @@ def test_what_turns_in_circles_at_one_moment_is_found() -> None:
 
 
 def test_much_may_happen_at_one_moment_and_the_next_one_has_a_count_of_its_own() -> None:
-    clock = Clock()
+    clock = SimulationClock()
     for moment in (1.0, 2.0):
         for _ in range(60_000):
             clock.at(moment, lambda: None)

@@ -21,10 +21,10 @@ from asyncrevoke.protocol.messages import Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from simulation.brokers.faulty_brokers import FaultyBrokers
     from simulation.cluster.network import Network
     from simulation.members.member import SimulatedMember
 
-    from asyncrevoke.testing.fake_kafka.brokers import Brokers
     from asyncrevoke.testing.fake_kafka.clock import Clock
 
 _TRACE_LENGTH = 3000
@@ -159,7 +159,7 @@ class OracleState:
     coordinator has removed or forgotten, and that have not joined again.
     """
 
-    def __init__(self, clock: Clock, brokers: Brokers, network: Network) -> None:
+    def __init__(self, clock: Clock, brokers: FaultyBrokers, network: Network) -> None:
         self.clock = clock
         self.brokers = brokers
         self.network = network

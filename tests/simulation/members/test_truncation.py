@@ -6,6 +6,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from simulation.brokers.faulty_brokers import FaultyBrokers
+from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.network import Network
 from simulation.members.member import CoreObserver, SimulatedMember
 
@@ -13,13 +15,13 @@ from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.errors import LogTruncationError, NoOffsetError, PartitionsError
 from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.testing.fake_kafka.brokers import Brokers
 from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
-from asyncrevoke.testing.fake_kafka.clock import Clock
-from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog, decode_simulated
+from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+    from simulation.brokers.changing_log import ChangingLog
 
     from asyncrevoke.config import ConsumerOptions
 
@@ -31,9 +33,9 @@ class Reader:
     the offsets in the order in which they came."""
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
-        self.clock = Clock()
+        self.clock = SimulationClock()
         group = ClassicCoordinator(self.clock, initial_delay=0.0)
-        self.brokers = Brokers(self.clock, Random(1), 3, group)
+        self.brokers = FaultyBrokers(self.clock, Random(1), 3, group)
         self.network = Network(self.clock, Random(2), self.brokers)
         self.brokers.create_topic("orders", 1)
         self.clients = 0
@@ -63,7 +65,7 @@ class Reader:
         return member
 
     @property
-    def log(self) -> PartitionLog:
+    def log(self) -> ChangingLog:
         log = self.brokers.topics.log(ORDERS)
         assert log is not None
         return log

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
+from simulation.brokers.changing_log import ChangingLog
+
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.effects import (
@@ -64,7 +66,7 @@ from asyncrevoke.protocol.messages import (
     Response,
     TopicMetadata,
 )
-from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog, decode_simulated
+from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -111,7 +113,7 @@ class ScriptedBrokers:
         self.silent: set[type[Request]] = set()
         # The error of responses to heartbeats; None: there is no response.
         self.pulse: ErrorCode | None = None
-        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.logs: dict[TopicPartition, ChangingLog] = {}
         self.sent: list[Send] = []
         self._sent_at: dict[int, float] = {}
         self.open: dict[int, Send] = {}
@@ -280,8 +282,8 @@ class ScriptedBrokers:
             ),
         )
 
-    def _log(self, partition: TopicPartition) -> PartitionLog:
-        return self.logs.setdefault(partition, PartitionLog(1))
+    def _log(self, partition: TopicPartition) -> ChangingLog:
+        return self.logs.setdefault(partition, ChangingLog(1))
 
     def _fetched(self, request: FetchRequest, *, expired: bool = False) -> FetchResponse | None:
         found = tuple(self._read(wanted, request.topic_ids) for wanted in request.partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
+    from simulation.brokers.changing_log import ChangingLog
 
 
 class WorkProgress:
@@ -40,7 +40,7 @@ class WorkProgress:
                 break
         self.deliveries[offset] = tuple(given)
 
-    def first_missing(self, log: PartitionLog) -> int:
+    def first_missing(self, log: ChangingLog) -> int:
         """Offset of the first record that nobody has worked on, or the end of the log."""
         offsets, done = log.offsets, self.done
         while self.index < len(offsets) and (

@@ -238,9 +238,9 @@ async def test_auto_offset_reset_skips_no_record_of_a_retry_topic() -> None:
             # Nothing is committed in the partition that comes later.
             await t.crash()
             await t.publish("orders.retry", "left there")
-            t._cluster.scripted.offsets.clear()
+            t._cluster.group.offsets.clear()
             t._cluster.have("orders")
-            t._cluster.scripted.offsets[TopicPartition("orders", 0)] = OffsetAndMetadata(0)
+            t._cluster.group.offsets[TopicPartition("orders", 0)] = OffsetAndMetadata(0)
             await t.restart(failing.consumer)
             assert [record.value for _, _, record in failing.calls] == [b"left there"]
 

@@ -1,0 +1,63 @@
+"""Leaders of partitions that move between brokers (KIP-951)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.brokers.changing_log import ChangingLog
+
+from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, FetchResponse
+from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.protocol.messages import BrokerMetadata, FetchPartition
+    from asyncrevoke.testing.fake_kafka.clock import Clock
+    from asyncrevoke.testing.fake_kafka.topics import Topics
+
+_LEADER_ERRORS = frozenset((ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch))
+
+
+class MovingLeaders(Leaders[ChangingLog]):
+    """A broker with an even number reports the new leader of a partition that has moved. A broker
+    with an odd number does not, as before Apache Kafka 3.7.
+
+    ``address`` returns the address of a running broker, otherwise None.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        topics: Topics[ChangingLog],
+        address: Callable[[int], BrokerMetadata | None],
+    ) -> None:
+        super().__init__(clock, topics)
+        self._address = address
+
+    def _read(
+        self, broker: int, entry: FetchPartition, ids: dict[str, bytes] | None
+    ) -> FetchedPartition:
+        found = super()._read(broker, entry, ids)
+        if found.error in _LEADER_ERRORS and broker % 2 == 0:
+            return self._moved(entry.partition, found.error)
+        return found
+
+    def _moved(self, partition: TopicPartition, error: ErrorCode) -> FetchedPartition:
+        log = self._topics.log(partition)
+        if log is None or self._address(log.leader_id) is None:
+            return FetchedPartition(partition=partition, error=error)
+        return FetchedPartition(
+            partition=partition,
+            error=error,
+            leader_id=log.leader_id,
+            leader_epoch=log.leader_epoch,
+        )
+
+    def _fetched(self, found: tuple[FetchedPartition, ...]) -> FetchResponse:
+        named = sorted({each.leader_id for each in found if each.leader_id >= 0})
+        leaders = tuple(
+            address for number in named if (address := self._address(number)) is not None
+        )
+        return FetchResponse(error=ErrorCode.none, partitions=found, leaders=leaders)
