@@ -121,9 +121,9 @@ class Cluster(Brokers[WrittenLog, ScriptedGroup | ScriptedEpochGroup]):
         written = Topics(lambda _number: WrittenLog())
         group: ScriptedGroup | ScriptedEpochGroup
         if protocol == "consumer":
-            group = ScriptedEpochGroup(clock, written.count_of, _SESSION_TIMEOUT, topics=written)
+            group = ScriptedEpochGroup(clock, _SESSION_TIMEOUT, topics=written)
         else:
-            group = ScriptedGroup(clock, append_delay=0.0, topics=written)
+            group = ScriptedGroup(clock, topics=written)
         super().__init__(group, written, Leaders(clock, written))
         self._clock = clock
         self._wall_clock_offset = wall_clock_offset

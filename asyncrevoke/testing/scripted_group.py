@@ -21,13 +21,13 @@ from asyncrevoke.protocol.messages import (
 from asyncrevoke.protocol.subscription import decode_subscription, encode_assignment
 from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
+from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember
 from asyncrevoke.testing.fake_kafka.group_state import GroupMember, GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.protocol.messages import JoinGroupRequest, Response
-    from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 
 _OTHER = "other-member"
@@ -118,7 +118,7 @@ class ScriptedGroup(ClassicCoordinator):
 
 
 @dataclass
-class ScriptedEpochGroup(ConsumerGroup):
+class ScriptedEpochGroup(ConsumerGroup[ConsumerGroupMember]):
     """A KIP-848 group whose coordinator assigns all partitions except those in ``taken``."""
 
     topics: Mapping[str, Sequence[object]] = field(default_factory=dict[str, "Sequence[object]"])
@@ -131,16 +131,21 @@ class ScriptedEpochGroup(ConsumerGroup):
     def evict(self) -> None:
         """Remove all members, as if their sessions had expired."""
         for member in list(self.members.values()):
-            self.remove_member(member, "the test says so")
+            self.remove(member)
 
     def others(self) -> list[ConsumerGroupMember]:
         """All members, because this group has no simulated member."""
         return list(self.members.values())
 
+    def _make_member(
+        self, member_id: str, client: int, instance_id: str | None
+    ) -> ConsumerGroupMember:
+        return ConsumerGroupMember(member_id, client, instance_id)
+
     def _subscribed(self, member: ConsumerGroupMember) -> tuple[str, ...]:
         if member.regex:
             return tuple(filter(re.compile(member.regex).fullmatch, sorted(self.topics)))
-        return super()._subscribed(member)
+        return member.topics
 
     def _plan(self) -> dict[str, frozenset[TopicPartition]]:
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
     from asyncrevoke.testing.fake_kafka.topics import Topics
 
-GroupT = TypeVar("GroupT", bound="ServesClassicMembers | ConsumerGroup")
+GroupT = TypeVar("GroupT", bound="ServesClassicMembers | ConsumerGroup[Any]")
 
 PORT = 9092
 
@@ -98,9 +98,9 @@ class Brokers(Generic[LogT, GroupT]):
         group = self.group
         match message:
             case OffsetCommitRequest():
-                reply(self._commit(client, message))
+                reply(self._commit(message))
             case OffsetFetchRequest():
-                reply(self._committed(client, message))
+                reply(self._committed(message))
             case ConsumerGroupHeartbeatRequest():
                 reply(group.consumer_heartbeat(client, message))
             case _ if isinstance(group, ConsumerGroup):
@@ -131,20 +131,20 @@ class Brokers(Generic[LogT, GroupT]):
     def _denied_commits(self, message: OffsetCommitRequest) -> dict[TopicPartition, ErrorCode]:
         return self._denied((e.partition for e in message.entries), message.topic_ids)
 
-    def _commit(self, client: int, message: OffsetCommitRequest) -> OffsetCommitResponse:
+    def _commit(self, message: OffsetCommitRequest) -> OffsetCommitResponse:
         denied = self._denied_commits(message)
         if not denied:
-            return self.group.offset_commit(client, message)
+            return self.group.offset_commit(message)
         left = tuple(entry for entry in message.entries if entry.partition not in denied)
-        errors = self.group.offset_commit(client, replace(message, entries=left)).errors
+        errors = self.group.offset_commit(replace(message, entries=left)).errors
         return OffsetCommitResponse(errors=(*errors, *denied.items()))
 
-    def _committed(self, client: int, message: OffsetFetchRequest) -> OffsetFetchResponse:
+    def _committed(self, message: OffsetFetchRequest) -> OffsetFetchResponse:
         if message.topic_ids is None:
-            return self.group.offset_fetch(client, message)
+            return self.group.offset_fetch(message)
         denied = self._denied(message.partitions, message.topic_ids)
         left = tuple(partition for partition in message.partitions if partition not in denied)
-        response = self.group.offset_fetch(client, replace(message, partitions=left))
+        response = self.group.offset_fetch(replace(message, partitions=left))
         rejected = tuple(FetchedOffset(partition=tp, error=why) for tp, why in denied.items())
         return replace(response, offsets=(*response.offsets, *rejected))
 

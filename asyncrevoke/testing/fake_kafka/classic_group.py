@@ -10,7 +10,7 @@ rejected before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.protocol.messages import (
@@ -26,17 +26,13 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.testing.fake_kafka.group_state import (
-    NO_SYNC,
     ON_HEARTBEAT,
     ON_SYNC,
     CommittedGroupOffsets,
-    CoordinatorEvents,
     GroupMember,
     GroupMembers,
     GroupState,
     Reply,
-    StoredGroup,
-    StoredMember,
 )
 
 if TYPE_CHECKING:
@@ -48,13 +44,9 @@ _NEW_MEMBER_JOIN_TIMEOUT = 300.0
 
 @dataclass
 class ClassicGroup:
-    """The membership of one group. ``initial_delay`` is the broker's
-    group.initial.rebalance.delay."""
+    """The membership of one group."""
 
     clock: Clock
-    events: CoordinatorEvents = field(default_factory=CoordinatorEvents)
-    initial_delay: float = 0.0
-    append_delay: float = 0.002
 
     def __post_init__(self) -> None:
         self.state = GroupState.EMPTY
@@ -62,15 +54,11 @@ class ClassicGroup:
         self.generation = 0
         self.protocol: str | None = None
         self.pending_sync: dict[str, None] = {}
-        self.stored = StoredGroup()
-        self.rebalances = 0
         self._group = GroupMembers()
         self._offsets = CommittedGroupOffsets()
         self._join_timer: Alarm | None = None
         self._sync_timer: Alarm | None = None
-        self._new_member_added = False
         self._member_ids = 0
-        self._epoch = 0  # grows with each load, and invalidates earlier alarms
 
     @property
     def members(self) -> dict[str, GroupMember]:
@@ -150,8 +138,6 @@ class ClassicGroup:
             request.protocols,
             join=reply,
         )
-        if self.state is GroupState.PREPARING and self.previous_state is GroupState.EMPTY:
-            self._new_member_added = True
         self._group.add(member)
         self._arm_session(member, _NEW_MEMBER_JOIN_TIMEOUT)
         self._rebalance()
@@ -166,6 +152,17 @@ class ClassicGroup:
     def _replace_static(
         self, client: int, old_id: str, new_id: str, request: JoinGroupRequest, reply: Reply
     ) -> None:
+        was_leader = self.leader == old_id
+        member = self._take_over(client, old_id, new_id, request, reply)
+        if self.state is GroupState.STABLE and self._group.select_protocol() == self.protocol:
+            self._continue(member, reply, was_leader)
+        else:
+            self._rebalance()
+
+    def _take_over(
+        self, client: int, old_id: str, new_id: str, request: JoinGroupRequest, reply: Reply
+    ) -> GroupMember:
+        """A static member has returned, with a new member id."""
         member = self.members[old_id]
         if member.session is not None:
             member.session.cancel()
@@ -173,20 +170,18 @@ class ClassicGroup:
             member.join(rejected(ErrorCode.fenced_instance_id, old_id))
         if member.sync is not None:
             member.sync(SyncGroupResponse(error=ErrorCode.fenced_instance_id))
-        was_leader = self.leader == old_id
-        old_client, member.client = member.client, client
+        member.client = client
         member.join, member.sync = None, None
         self._group.rename(member, new_id)
         self._update(member, request, reply)
         self._arm_session(member, member.session_timeout)
-        self.events.member_replaced(old_client, client)
-        if self.state is GroupState.STABLE and self._group.select_protocol() == self.protocol:
-            member.join = None
-            self.stored = self._snapshot({m.member_id: m.assignment for m in self.members.values()})
-            # KIP-814: the returning leader gets the members, and skips the assignment.
-            reply(self._joined(member, skip_assignment=was_leader))
-        else:
-            self._rebalance()
+        return member
+
+    def _continue(self, member: GroupMember, reply: Reply, was_leader: bool) -> None:
+        """A static member that has returned continues in the running generation."""
+        member.join = None
+        # KIP-814: the returning leader gets the members, and skips the assignment.
+        reply(self._joined(member, skip_assignment=was_leader))
 
     # --- rebalance -------------------------------------------------------------------------------
 
@@ -207,11 +202,8 @@ class ClassicGroup:
         self._cancel_timers()
         initial = self.state is GroupState.EMPTY
         self._enter(GroupState.PREPARING)
-        self.rebalances += 1
         if initial:
-            delay = self.initial_delay
-            left = max(self._group.rebalance_timeout() - delay, 0.0)
-            self._join_timer = self.clock.after(delay, lambda: self._initial_delay_over(left))
+            self._delay_initial_rebalance()
         elif self._group.all_joined():
             self._complete_join()
         else:
@@ -219,14 +211,9 @@ class ClassicGroup:
                 self._group.rebalance_timeout(), self._complete_join
             )
 
-    def _initial_delay_over(self, left: float) -> None:
-        if self._new_member_added and left > 0:
-            self._new_member_added = False
-            delay = min(self.initial_delay, left)
-            rest = max(left - self.initial_delay, 0.0)
-            self._join_timer = self.clock.after(delay, lambda: self._initial_delay_over(rest))
-        else:
-            self._complete_join()
+    def _delay_initial_rebalance(self) -> None:
+        """Wait for members that join at the same time: group.initial.rebalance.delay.ms is 0."""
+        self._join_timer = self.clock.after(0.0, self._complete_join)
 
     def _maybe_complete_join(self) -> None:
         if (
@@ -239,15 +226,7 @@ class ClassicGroup:
     def _complete_join(self) -> None:
         if self._join_timer is not None:
             self._join_timer.cancel()
-        late = [m for m in self.members.values() if m.join is None and m.instance_id is None]
-        for member in late:
-            self._remove(member)
-            self.events.member_removed(member.client, member.member_id, "it did not rejoin in time")
-        for member in self.members.values():
-            if member.join is None:
-                self.events.member_removed(
-                    member.client, member.member_id, "the group continued without it"
-                )
+        self._remove_late_members()
         if self.members and not self._group.elect():
             self._join_timer = self.clock.after(
                 self._group.rebalance_timeout(), self._complete_join
@@ -258,7 +237,6 @@ class ClassicGroup:
         if not self.members:
             self.protocol = None
             self._enter(GroupState.EMPTY)
-            self.stored = StoredGroup(self.generation)
             return
         self.protocol = self._group.select_protocol()
         self._enter(GroupState.COMPLETING)
@@ -273,6 +251,12 @@ class ClassicGroup:
             member.is_new = False
             self._arm_session(member, member.session_timeout)
         self._sync_timer = self.clock.after(self._group.rebalance_timeout(), self._sync_expired)
+
+    def _remove_late_members(self) -> None:
+        """Remove the dynamic members that have not rejoined in time."""
+        late = [m for m in self.members.values() if m.join is None and m.instance_id is None]
+        for member in late:
+            self._remove(member)
 
     def _joined(self, member: GroupMember, *, skip_assignment: bool = False) -> JoinGroupResponse:
         members: tuple[JoinGroupMember, ...] = ()
@@ -316,29 +300,26 @@ class ClassicGroup:
             return
         member.sync = reply
         if member.member_id == self.leader:
-            assignments = dict(request.assignments)
-            generation, epoch = self.generation, self._epoch
-            # A write to the log completes even if the group changes meanwhile.
-            self.stored = self._snapshot(assignments)
-            self.clock.after(
-                self.append_delay, lambda: self._assigned(generation, epoch, assignments)
-            )
+            self._append(dict(request.assignments))
 
-    def _assigned(self, generation: int, epoch: int, assignments: dict[str, bytes]) -> None:
-        if (
-            epoch != self._epoch
-            or generation != self.generation
-            or self.state is not GroupState.COMPLETING
-        ):
+    def _append(self, assignments: dict[str, bytes]) -> None:
+        """Write the leader's assignments to the log, and then send them to the members."""
+        generation = self.generation
+        self.clock.after(0.0, lambda: self._appended(generation, assignments))
+
+    def _appended(self, generation: int, assignments: dict[str, bytes]) -> None:
+        if generation != self.generation or self.state is not GroupState.COMPLETING:
             return
-        self._enter(GroupState.STABLE)
-        for member in self.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
-        self.events.stable(self.generation, {m.client: m.assignment for m in self.members.values()})
+        self._become_stable(assignments)
         for member in self.members.values():
             self._respond_to_sync(
                 member, SyncGroupResponse(error=ErrorCode.none, assignment=member.assignment)
             )
+
+    def _become_stable(self, assignments: dict[str, bytes]) -> None:
+        self._enter(GroupState.STABLE)
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
 
     def _respond_to_sync(self, member: GroupMember, response: SyncGroupResponse) -> None:
         respond, member.sync = member.sync, None
@@ -354,12 +335,15 @@ class ClassicGroup:
     def _sync_expired(self) -> None:
         if not self.pending_sync or self.state not in (GroupState.COMPLETING, GroupState.STABLE):
             return
+        self._remove_unsynced_members()
+        self._prepare()
+
+    def _remove_unsynced_members(self) -> None:
+        """Remove the members that have sent no SyncGroup in time."""
         for member_id in tuple(self.pending_sync):
             member = self.members.get(member_id)
             if member is not None:
                 self._remove(member)
-                self.events.member_removed(member.client, member.member_id, NO_SYNC)
-        self._prepare()
 
     # --- Heartbeat, LeaveGroup, sessions ---------------------------------------------------------
 
@@ -410,12 +394,15 @@ class ClassicGroup:
         respond, member.join = member.join, None
         if respond is not None:
             respond(rejected(ErrorCode.unknown_member_id, ""))
-        self._remove(member)
-        self.events.member_removed(member.client, member.member_id, "its session expired")
+        self._remove_silent_member(member)
         if self.state in (GroupState.STABLE, GroupState.COMPLETING):
             self._prepare()
         elif self.state is GroupState.PREPARING and self._group.all_joined():
             self._complete_join()
+
+    def _remove_silent_member(self, member: GroupMember) -> None:
+        """Remove a member whose session has expired."""
+        self._remove(member)
 
     def _pending_expired(self, member_id: str) -> None:
         del self._group.pending[member_id]
@@ -429,25 +416,6 @@ class ClassicGroup:
             member.join(rejected(ErrorCode.unknown_member_id, ""))
         self._group.remove(member)
         self.pending_sync.pop(member.member_id, None)
-
-    def _snapshot(self, assignments: dict[str, bytes]) -> StoredGroup:
-        return StoredGroup(
-            self.generation,
-            self.protocol,
-            self.leader,
-            tuple(
-                StoredMember(
-                    m.member_id,
-                    m.client,
-                    m.instance_id,
-                    m.session_timeout,
-                    m.rebalance_timeout,
-                    dict(m.protocols)[self.protocol or ""],
-                    assignments.get(m.member_id, b""),
-                )
-                for m in self.members.values()
-            ),
-        )
 
     def _enter(self, state: GroupState) -> None:
         self.previous_state, self.state = self.state, state

@@ -3,17 +3,15 @@
 A heartbeat may change the member's subscription. Then the group epoch grows, and the coordinator
 computes a new target assignment. Each heartbeat moves its member one step towards the target. First
 the member must revoke partitions, and nothing else changes until it reports that it no longer owns
-them. Then it gets partitions that others have released. The coordinator writes to the log before it
-responds, so that a coordinator that loads the group knows all changes.
+them. Then it gets partitions that others have released.
 """
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -32,69 +30,32 @@ from asyncrevoke.testing.fake_kafka.consumer_group_member import (
     by_id,
     by_key,
 )
-from asyncrevoke.testing.fake_kafka.group_state import (
-    CommittedGroupOffsets,
-    CoordinatorEvents,
-    GroupState,
-)
+from asyncrevoke.testing.fake_kafka.group_state import CommittedGroupOffsets, GroupState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from asyncrevoke.model import GroupMetadata, OffsetAndMetadata
+    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
     from asyncrevoke.testing.fake_kafka.clock import Clock
+
+MemberT = TypeVar("MemberT", bound=ConsumerGroupMember)
 
 _HEARTBEAT_INTERVAL = 1.0
 
 
 @dataclass
-class ConsumerGroup:
-    """One group.
-
-    ``partitions(topic)`` is the number of a topic's partitions, ``key(topic)`` its key. ``lenient``
-    accepts commits with older epochs for partitions that the member has owned since then
-    (KIP-1251). ``on_removed(member)`` may convert the group.
-    """
+class ConsumerGroup(ABC, Generic[MemberT]):
+    """One group. Subclasses choose the target assignment."""
 
     clock: Clock
-    partitions: Callable[[str], int]
     session_timeout: float
-    assignment_interval: float = 0.0
-    lenient: bool = False
-    events: CoordinatorEvents = field(default_factory=CoordinatorEvents)
-    key: Callable[[str], str] = str
-    on_removed: Callable[[ConsumerGroupMember], None] = lambda _member: None
 
     def __post_init__(self) -> None:
-        self.members: dict[str, ConsumerGroupMember] = {}
+        self.members: dict[str, MemberT] = {}
         self.generation = 0
-        self.rebalances = 0
-        self.protocol = "consumer"
-        self.leader: str | None = None
         self._target_epoch = 0
         self._target: dict[str, frozenset[TopicPartition]] = {}
-        self._assigned_at = float("-inf")
-        # The key and the number of partitions of each topic.
-        self._assigned_by: dict[str, tuple[str, int]] = {}
         # The client that owns each partition, including partitions that it has to revoke.
         self._owners: dict[TopicPartition, int] = {}
-        # The member epoch at which each partition was assigned or had to be revoked.
-        self._since: dict[TopicPartition, int] = {}
         self._offsets = CommittedGroupOffsets()
-
-    @property
-    def owners(self) -> dict[TopicPartition, int]:
-        """The client that owns each partition, including partitions that it has to revoke."""
-        return self._owners
-
-    @property
-    def target_epoch(self) -> int:
-        """The epoch of the newest target assignment."""
-        return self._target_epoch
-
-    def target(self, member: ConsumerGroupMember) -> frozenset[TopicPartition]:
-        """The newest target assignment of a member."""
-        return self._target.get(member.member_id, frozenset())
 
     @property
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -127,7 +88,7 @@ class ConsumerGroup:
         if request.rebalance_timeout is not None:
             member.rebalance_timeout = request.rebalance_timeout
         before = member.assigned
-        self.advance(
+        self._advance(
             member,
             topics,
             member.regex if request.regex is None else request.regex,
@@ -147,29 +108,26 @@ class ConsumerGroup:
             assignment=by_id(member.assigned) if changed else None,
         )
 
-    def advance(
+    def _advance(
         self,
-        member: ConsumerGroupMember,
+        member: MemberT,
         topics: tuple[str, ...],
         regex: str,
         owned: frozenset[TopicPartition] | None,
-        *,
-        may_assign: bool = True,
     ) -> None:
         """Update a member's subscription and owned partitions, and move it one step towards its
-        target. Without ``may_assign``, no new target assignment is computed."""
-        if (topics, regex) != (member.topics, member.regex) or self._topics_have_changed():
-            member.topics, member.regex = topics, regex
-            self._bump()
-        if may_assign:
-            self._assign()
-        if may_assign or self._target_epoch == self.generation:
-            self._reconcile(member, owned)
+        target."""
+        self._subscribe(member, topics, regex)
+        self._assign()
+        self._reconcile(member, owned)
         self.arm_session(member)
 
-    def _find(
-        self, client: int, request: ConsumerGroupHeartbeatRequest
-    ) -> ConsumerGroupMember | ErrorCode:
+    def _subscribe(self, member: MemberT, topics: tuple[str, ...], regex: str) -> None:
+        if (topics, regex) != (member.topics, member.regex):
+            member.topics, member.regex = topics, regex
+            self._bump()
+
+    def _find(self, client: int, request: ConsumerGroupHeartbeatRequest) -> MemberT | ErrorCode:
         joins = request.member_epoch == JOIN_EPOCH
         if request.group_instance_id is not None:
             found = self._find_static(request, joins=joins)
@@ -190,27 +148,33 @@ class ConsumerGroup:
 
     def _find_static(
         self, request: ConsumerGroupHeartbeatRequest, *, joins: bool
-    ) -> ConsumerGroupMember | ErrorCode | None:
+    ) -> MemberT | ErrorCode | None:
         for member in self.members.values():
             if member.instance_id == request.group_instance_id:
-                if joins and member.epoch != LEAVE_STATIC_EPOCH and not member.is_classic:
+                if joins and not self._is_released(member):
                     return ErrorCode.unreleased_instance_id
                 if not joins and member.member_id != request.member_id:
                     return ErrorCode.fenced_instance_id
                 return member
         return None
 
-    def add(self, member_id: str, client: int, instance_id: str | None) -> ConsumerGroupMember:
+    def _is_released(self, member: MemberT) -> bool:
+        """Whether this static member has left, and may return."""
+        return member.epoch == LEAVE_STATIC_EPOCH
+
+    def add(self, member_id: str, client: int, instance_id: str | None) -> MemberT:
         """Add a new member."""
-        member = self.members[member_id] = ConsumerGroupMember(member_id, client, instance_id)
+        member = self.members[member_id] = self._make_member(member_id, client, instance_id)
         self._bump()
         return member
 
-    def replace(
-        self, member: ConsumerGroupMember, client: int, member_id: str
-    ) -> ConsumerGroupMember:
+    @abstractmethod
+    def _make_member(self, member_id: str, client: int, instance_id: str | None) -> MemberT:
+        """A new member, which is not in the group yet."""
+
+    def replace(self, member: MemberT, client: int, member_id: str) -> MemberT:
         """A static member has returned, and gets the assignment that it had before."""
-        former, old = member.member_id, member.client
+        former = member.member_id
         self.members = {
             member_id if known == former else known: other for known, other in self.members.items()
         }
@@ -218,14 +182,12 @@ class ConsumerGroup:
             self._target[member_id] = self._target.pop(former)
         member.member_id, member.client = member_id, client
         member.epoch = member.previous_epoch = 0
-        member.protocols, member.session_timeout = (), None
         member.cancel()
         self._owners |= dict.fromkeys(sorted(member.assigned | member.pending), client)
-        self.events.member_replaced(old, client)
         return member
 
     @staticmethod
-    def _is_valid(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> bool:
+    def _is_valid(member: MemberT, request: ConsumerGroupHeartbeatRequest) -> bool:
         if request.member_epoch == member.epoch:
             return True
         # The response with the newest epoch may be lost.
@@ -253,7 +215,7 @@ class ConsumerGroup:
             member.state = BrokerMemberState.STABLE
             if member.rebalance is not None:
                 member.rebalance.cancel()
-            self._tell(member, before)
+            self._update_owners(member, before)
         return ConsumerGroupHeartbeatResponse(
             error=ErrorCode.none, member_id=request.member_id, member_epoch=request.member_epoch
         )
@@ -263,53 +225,24 @@ class ConsumerGroup:
     def _bump(self) -> None:
         self.generation += 1
 
-    def _topics_have_changed(self) -> bool:
-        return any(self._look_up(topic) != known for topic, known in self._assigned_by.items())
-
-    def _look_up(self, topic: str) -> tuple[str, int]:
-        return self.key(topic), self.partitions(topic)
-
     def _assign(self) -> None:
-        """Compute a new target assignment that moves few partitions, if one is due."""
-        if self._target_epoch == self.generation or (
-            self.clock.now < self._assigned_at + self.assignment_interval
-        ):
-            return
-        self._assigned_at = self.clock.now
+        if self._is_assignment_due():
+            self._assign_anew()
+
+    def _is_assignment_due(self) -> bool:
+        """Whether the group epoch has grown since the newest target assignment."""
+        return self._target_epoch != self.generation
+
+    def _assign_anew(self) -> None:
+        """Compute a new target assignment."""
         self._target_epoch = self.generation
         self._target = self._plan()
-        self.rebalances += 1
 
-    def _subscribed(self, member: ConsumerGroupMember) -> tuple[str, ...]:
-        return member.topics
-
+    @abstractmethod
     def _plan(self) -> dict[str, frozenset[TopicPartition]]:
-        members = list(self.members.values())
-        topics = sorted({topic for member in members for topic in self._subscribed(member)})
-        self._assigned_by = {topic: self._look_up(topic) for topic in topics}
-        had = {tp: id_ for id_, theirs in self._target.items() for tp in theirs}
-        plan: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self.members}
-        for topic, (key, count) in self._assigned_by.items():
-            readers = [m.member_id for m in members if topic in self._subscribed(m)]
-            # Each reader's number of partitions at its last comparison; it only grows.
-            loads = [(len(plan[reader]), place) for place, reader in enumerate(readers)]
-            heapq.heapify(loads)
-            of_topic = dict.fromkeys(readers, 0)
-            most = -(-count // len(readers))
-            for number in range(count):
-                partition = TopicPartition(key, number)
-                chosen = had.get(partition, "")
-                if of_topic.get(chosen, most) >= most:
-                    while (load := len(plan[readers[loads[0][1]]])) > loads[0][0]:
-                        heapq.heapreplace(loads, (load, loads[0][1]))
-                    chosen = readers[loads[0][1]]
-                of_topic[chosen] += 1
-                plan[chosen].add(partition)
-        return {member_id: frozenset(given) for member_id, given in plan.items()}
+        """The target assignment by member ids."""
 
-    def _reconcile(
-        self, member: ConsumerGroupMember, owned: frozenset[TopicPartition] | None
-    ) -> None:
+    def _reconcile(self, member: MemberT, owned: frozenset[TopicPartition] | None) -> None:
         match member.state:
             case BrokerMemberState.STABLE:
                 if member.epoch != self._target_epoch:
@@ -318,15 +251,13 @@ class ConsumerGroup:
                 if owned is not None and not owned & member.pending:
                     # Brokers before 4.3 advance the member epoch although more partitions must be
                     # revoked.
-                    self._step(member, member.epoch + (not self.lenient), owned)
+                    self._step(member, member.epoch + 1, owned)
             case BrokerMemberState.UNRELEASED:
                 self._step(member, member.epoch, owned)
         if member.state is not BrokerMemberState.UNREVOKED and member.rebalance is not None:
             member.rebalance.cancel()
 
-    def _step(
-        self, member: ConsumerGroupMember, epoch: int, owned: frozenset[TopicPartition] | None
-    ) -> None:
+    def _step(self, member: MemberT, epoch: int, owned: frozenset[TopicPartition] | None) -> None:
         target = self._target.get(member.member_id, frozenset())
         before = member.assigned | member.pending
         kept, pending = member.assigned & target, member.assigned - target
@@ -343,34 +274,33 @@ class ConsumerGroup:
             )
             member.assigned, member.pending = kept | free, frozenset()
             epoch = self._target_epoch
-            self._since |= dict.fromkeys(free, epoch)
         if epoch != member.epoch:
             member.previous_epoch, member.epoch = member.epoch, epoch
         is_new = was != (member.state, member.epoch, member.pending)
-        if member.state is BrokerMemberState.UNREVOKED and is_new and not member.is_classic:
+        if member.state is BrokerMemberState.UNREVOKED and is_new:
             self._arm_rebalance(member)
-        self._tell(member, before)
+        self._update_owners(member, before)
 
-    def _tell(self, member: ConsumerGroupMember, before: frozenset[TopicPartition]) -> None:
+    def _update_owners(self, member: MemberT, before: frozenset[TopicPartition]) -> None:
         now = member.assigned | member.pending
         for partition in before - now:
             # One client may be two members if its LeaveGroup was lost.
             self._owners.pop(partition, None)
         self._owners |= dict.fromkeys(now - before, member.client)
-        self.events.owned(self._owners)
 
     # --- timers ----------------------------------------------------------------------------------
 
-    def arm_session(self, member: ConsumerGroupMember) -> None:
+    def arm_session(self, member: MemberT) -> None:
         """Renew a member's session."""
         if member.session is not None:
             member.session.cancel()
-        timeout = self.session_timeout if member.session_timeout is None else member.session_timeout
-        member.session = self.clock.after(
-            timeout, lambda: self.remove_member(member, "its session expired")
-        )
+        timeout = self._session_timeout_of(member)
+        member.session = self.clock.after(timeout, lambda: self._remove_silent(member))
 
-    def _arm_rebalance(self, member: ConsumerGroupMember) -> None:
+    def _session_timeout_of(self, _member: MemberT) -> float:
+        return self.session_timeout
+
+    def _arm_rebalance(self, member: MemberT) -> None:
         if member.rebalance is not None:
             member.rebalance.cancel()
         epoch = member.epoch
@@ -378,49 +308,48 @@ class ConsumerGroup:
             member.rebalance_timeout, lambda: self._rebalance_expired(member, epoch)
         )
 
-    def _rebalance_expired(self, member: ConsumerGroupMember, epoch: int) -> None:
+    def _rebalance_expired(self, member: MemberT, epoch: int) -> None:
         if member.epoch == epoch and member.state is BrokerMemberState.UNREVOKED:
-            self.remove_member(member, "it did not release its partitions in time")
+            self._remove_unrevoked(member)
 
-    def remove_member(self, member: ConsumerGroupMember, reason: str) -> None:
-        """Remove a member whose timer has expired."""
+    def _remove_silent(self, member: MemberT) -> None:
+        """Remove a member whose session has expired."""
+        self._expire(member)
+
+    def _remove_unrevoked(self, member: MemberT) -> None:
+        """Remove a member that has not revoked its partitions in time."""
+        self._expire(member)
+
+    def _expire(self, member: MemberT) -> None:
         if self.members.get(member.member_id) is member:
             self.remove(member)
-            self.events.member_removed(member.client, member.member_id, reason)
 
-    def remove(self, member: ConsumerGroupMember) -> None:
+    def remove(self, member: MemberT) -> None:
         """Remove a member that has left or whose timer has expired."""
+        self._delete(member)
+        self._bump()
+
+    def _delete(self, member: MemberT) -> None:
         member.cancel()
         del self.members[member.member_id]
         self._target.pop(member.member_id, None)
         before = member.assigned | member.pending
         member.assigned = member.pending = frozenset()
-        self._tell(member, before)
-        self.on_removed(member)
-        self._bump()
+        self._update_owners(member, before)
 
     # --- offsets ---------------------------------------------------------------------------------
 
-    def offset_commit(self, client: int, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    def offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Store offsets, if the member and its epoch are valid."""
         error = self._check_commit(request)
         return OffsetCommitResponse(
             errors=tuple(
                 (
                     entry.partition,
-                    self._offsets.store(client, entry, self.events)
-                    if error is ErrorCode.none
-                    else error,
+                    self._offsets.store(entry) if error is ErrorCode.none else error,
                 )
                 for entry in request.entries
             )
-        )
-
-    def accepts(self, client: int, identity: GroupMetadata) -> bool:
-        """Whether a commit of this client with this member id and epoch would be accepted."""
-        member = self.members.get(identity.member_id)
-        return (
-            member is not None and member.client == client and identity.generation == member.epoch
         )
 
     def _check_commit(self, request: OffsetCommitRequest) -> ErrorCode:
@@ -431,20 +360,9 @@ class ConsumerGroup:
             return ErrorCode.unknown_member_id
         if request.generation == member.epoch:
             return ErrorCode.none
-        theirs = member.assigned | member.pending
-        partitions = [
-            TopicPartition(self.key(topic), number)
-            for topic, number in (e.partition for e in request.entries)
-        ]
-        older = self.lenient and all(
-            partition in theirs and self._since[partition] <= request.generation
-            for partition in partitions
-        )
-        if older and request.generation < member.epoch:
-            return ErrorCode.none
-        return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
+        return ErrorCode.stale_member_epoch
 
-    def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Read offsets; -1 for partitions without one."""
         if request.member_id is not None:
             member = self.members.get(request.member_id)
@@ -452,43 +370,4 @@ class ConsumerGroup:
                 return OffsetFetchResponse(error=ErrorCode.unknown_member_id)
             if member.epoch != request.member_epoch:
                 return OffsetFetchResponse(error=ErrorCode.stale_member_epoch)
-        self.events.offsets_fetched(client, request.partitions)
         return self._offsets.fetch(request)
-
-    # --- loading and unloading -------------------------------------------------------------------
-
-    def unload(self) -> None:
-        """The broker is no longer the coordinator. It delays no requests."""
-        for member in self.members.values():
-            member.cancel()
-
-    def crash(self) -> None:
-        """The broker ends."""
-        self.unload()
-
-    def load(self) -> None:
-        """Restore the group from the log. Sessions and revocations get their full time again."""
-        self.events.loaded()
-        for member in self.members.values():
-            self.arm_session(member)
-            if member.state is BrokerMemberState.UNREVOKED and not member.is_classic:
-                self._arm_rebalance(member)
-
-    # --- becoming another kind of group ----------------------------------------------------------
-
-    def share_offsets(self, offsets: CommittedGroupOffsets) -> None:
-        """Use these offsets, which belong to the group and survive its conversion."""
-        self._offsets = offsets
-
-    def adopt(self, generation: int, members: Iterable[ConsumerGroupMember]) -> None:
-        """Become a group with these members and assignments."""
-        self.members = {member.member_id: member for member in members}
-        self.generation = self._target_epoch = generation
-        self._target = {id_: member.assigned for id_, member in self.members.items()}
-        self._assigned_at = float("-inf")
-        topics = {topic for member in self.members.values() for topic in self._subscribed(member)}
-        self._assigned_by = {topic: self._look_up(topic) for topic in sorted(topics)}
-        self._owners = {tp: m.client for m in self.members.values() for tp in sorted(m.assigned)}
-        self._since = dict.fromkeys(self._owners, generation)
-        for member in self.members.values():
-            self.arm_session(member)

@@ -1,7 +1,6 @@
-"""The members of a KIP-848 group as their coordinator stores them, and the keys of topics.
+"""The members of a KIP-848 group as their coordinator stores them, and the ids of topics.
 
-A topic's *key* is its name, with a number if it was deleted and created again. A topic's id is
-derived from its key, so that a new topic of the same name has another id.
+A topic's id is derived from its *key*, which is its name.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import TopicIdPartitions
     from asyncrevoke.testing.fake_kafka.clock import Alarm
-    from asyncrevoke.testing.fake_kafka.group_state import Protocols
 
 
 class BrokerMemberState(enum.Enum):
@@ -30,8 +28,7 @@ class BrokerMemberState(enum.Enum):
 
 @dataclass(slots=True)
 class ConsumerGroupMember:
-    """One member. A member with ``protocols`` uses the classic protocol, with a separate
-    ``session_timeout``. Partitions have the keys of their topics, not the names."""
+    """One member. Partitions have the keys of their topics."""
 
     member_id: str
     client: int
@@ -46,28 +43,12 @@ class ConsumerGroupMember:
     pending: frozenset[TopicPartition] = frozenset()
     session: Alarm | None = None
     rebalance: Alarm | None = None
-    protocols: Protocols = ()
-    session_timeout: float | None = None
-    must_join: Alarm | None = None
-    must_sync: Alarm | None = None
-
-    @property
-    def is_classic(self) -> bool:
-        """Whether it uses the classic protocol."""
-        return bool(self.protocols)
-
-    @property
-    def waits_for(self) -> str:
-        """The state, for reports."""
-        kind = "classic, " if self.is_classic else ""
-        return f"{kind}{self.state.value} at epoch {self.epoch}, pending {sorted(self.pending)}"
 
     def cancel(self) -> None:
         """Cancel its timers."""
-        for alarm in (self.session, self.rebalance, self.must_join, self.must_sync):
+        for alarm in (self.session, self.rebalance):
             if alarm is not None:
                 alarm.cancel()
-        self.must_join = self.must_sync = None
 
 
 def topic_id(key: str) -> bytes:

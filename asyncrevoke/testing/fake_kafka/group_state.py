@@ -1,4 +1,5 @@
-"""The stored state of a classic group, and the coordinator's responses in each state."""
+"""The members and offsets of a group, and the coordinator's responses in each state of a classic
+group."""
 
 from __future__ import annotations
 
@@ -25,8 +26,6 @@ Reply: TypeAlias = Callable[[Response], None]
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 
 MAX_METADATA_CHARACTERS = 4096
-# The reason for removing a member.
-NO_SYNC = "it sent no SyncGroup in time"
 
 
 class GroupState(enum.Enum):
@@ -61,8 +60,7 @@ ON_SYNC: dict[GroupState, ErrorCode | None] = {
 
 @dataclass(slots=True)
 class GroupMember:
-    """One member. ``client`` identifies its connection in the simulation; it is not part of the
-    protocol."""
+    """One member. ``client`` identifies its connections; it is not part of the protocol."""
 
     member_id: str
     client: int
@@ -76,76 +74,9 @@ class GroupMember:
     assignment: bytes = b""
     session: Alarm | None = None
 
-    @property
-    def waits_for(self) -> str:
-        """What the member waits for, for reports."""
-        return "join" if self.join else "sync" if self.sync else "nothing"
-
     def vote(self, candidates: set[str]) -> str:
         """The member's most preferred protocol among those that all members support."""
         return next(name for name, _ in self.protocols if name in candidates)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMember:
-    """A member in the log, with the metadata of the chosen protocol only."""
-
-    member_id: str
-    client: int
-    instance_id: str | None
-    session_timeout: float
-    rebalance_timeout: float
-    metadata: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class StoredGroup:
-    """The last generation that was written to the log."""
-
-    generation: int = 0
-    protocol: str | None = None
-    leader: str | None = None
-    members: tuple[StoredMember, ...] = ()
-
-
-class CoordinatorEvents:
-    """Events for the invariants of a simulation. Each method is called after its event. Subclasses
-    override the methods that they need."""
-
-    def commit_accepted(
-        self, client: int, partition: TopicPartition, old: int | None, new: OffsetAndMetadata
-    ) -> None:
-        """An offset was committed."""
-
-    def commit_rejected(self, client: int, partition: TopicPartition) -> None:
-        """An offset was rejected: the client may not commit offsets of the topic."""
-
-    def offsets_fetched(self, client: int, partitions: tuple[TopicPartition, ...]) -> None:
-        """Offsets were fetched."""
-
-    def member_removed(self, client: int, member_id: str, reason: str) -> None:
-        """A timer has removed a member, or has ended the wait for a static member, which stays a
-        member."""
-
-    def member_replaced(self, old: int, new: int) -> None:
-        """A static member has returned, with the assignment that it had before."""
-
-    def stable(self, generation: int, assignments: dict[int, bytes]) -> None:
-        """A generation has its assignments, which are by client."""
-
-    def owned(self, owners: dict[TopicPartition, int]) -> None:
-        """The coordinator of a KIP-848 group has changed the owners of partitions."""
-
-    def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
-        """The group was converted to the other type. ``owners`` are by client. Members in
-        ``behind`` had not reached the group epoch, and are no longer valid."""
-
-    def loaded(self) -> None:
-        """A coordinator has loaded the group."""
-
-    def generation_forgotten(self, generation: int, clients: tuple[int, ...]) -> None:
-        """A coordinator has loaded the group without the generation that these members joined."""
 
 
 class GroupMembers:
@@ -249,14 +180,12 @@ class CommittedGroupOffsets:
     def __init__(self) -> None:
         self.stored: dict[TopicPartition, OffsetAndMetadata] = {}
 
-    def store(self, client: int, entry: CommitEntry, events: CoordinatorEvents) -> ErrorCode:
+    def store(self, entry: CommitEntry) -> ErrorCode:
         """Store one offset."""
         if len(entry.metadata) > MAX_METADATA_CHARACTERS:
             return ErrorCode.offset_metadata_too_large
-        old = self.stored.get(entry.partition)
-        new = OffsetAndMetadata(entry.offset, entry.metadata, entry.leader_epoch)
-        self.stored[entry.partition] = new
-        events.commit_accepted(client, entry.partition, None if old is None else old.offset, new)
+        offset = OffsetAndMetadata(entry.offset, entry.metadata, entry.leader_epoch)
+        self.stored[entry.partition] = offset
         return ErrorCode.none
 
     def fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:

@@ -1,6 +1,6 @@
 """What a real Apache Kafka does not tell the members of a group that it converts.
 
-The simulated coordinator follows it (``tests/simulation/cluster/test_converting_group.py``).
+The simulated coordinator follows it (``tests/simulation/brokers/test_converting_group.py``).
 """
 
 from __future__ import annotations

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from simulation.brokers.changing_log import ChangingLog
+from simulation.brokers.converting_group import ConvertingGroup
 from simulation.brokers.deletable_topics import DeletableTopics
 from simulation.brokers.moving_leaders import MovingLeaders
+from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
+from simulation.brokers.simulated_consumer_group import SimulatedConsumerGroup
 
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.model import TopicPartition
@@ -38,8 +41,6 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.testing.fake_kafka.brokers import PORT, Brokers
-from asyncrevoke.testing.fake_kafka.classic_members import ServesClassicMembers
-from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 
 if TYPE_CHECKING:
     from random import Random
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 
-SimulatedGroup: TypeAlias = ServesClassicMembers | ConsumerGroup
+SimulatedGroup: TypeAlias = SimulatedClassicGroup | SimulatedConsumerGroup | ConvertingGroup
 
 # The requests to which brokers respond that do not coordinate the group.
 _TO_ANY_BROKER = (
@@ -216,10 +217,33 @@ class FaultyBrokers(Brokers[ChangingLog, SimulatedGroup]):
             super().handle(broker, client, message, reply)
 
     def _to_group(self, client: int, message: Request, reply: Reply) -> None:
-        if isinstance(message, OffsetCommitRequest):
-            for partition in self._rejected_partitions(message):
-                self.group.events.commit_rejected(client, partition)
-        super()._to_group(client, message, reply)
+        match message:
+            case OffsetCommitRequest():
+                reply(self._commit_and_report(client, message))
+            case OffsetFetchRequest():
+                reply(self._fetch_and_report(client, message))
+            case _:
+                super()._to_group(client, message, reply)
+
+    def _commit_and_report(self, client: int, message: OffsetCommitRequest) -> OffsetCommitResponse:
+        events, offsets = self.group.events, self.group.offsets
+        for partition in self._rejected_partitions(message):
+            events.commit_rejected(client, partition)
+        before = {entry.partition: offsets.get(entry.partition) for entry in message.entries}
+        response = self._commit(message)
+        for partition, error in response.errors:
+            if error is ErrorCode.none:
+                old = before[partition]
+                offset = None if old is None else old.offset
+                events.commit_accepted(client, partition, offset, offsets[partition])
+        return response
+
+    def _fetch_and_report(self, client: int, message: OffsetFetchRequest) -> OffsetFetchResponse:
+        response = self._committed(message)
+        if response.error is ErrorCode.none:
+            read = (found.partition for found in response.offsets if found.error is ErrorCode.none)
+            self.group.events.offsets_fetched(client, tuple(read))
+        return response
 
     def _denied_commits(self, message: OffsetCommitRequest) -> dict[TopicPartition, ErrorCode]:
         error = ErrorCode.topic_authorization_failed

@@ -4,6 +4,7 @@ from random import Random
 from typing import TypeVar
 
 from simulation.brokers.faulty_brokers import FaultyBrokers
+from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
 from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.network import Network
 
@@ -22,7 +23,6 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 
 R = TypeVar("R", bound=Response)
 ORDERS = TopicPartition("orders", 0)
@@ -33,7 +33,7 @@ class ScriptedCluster:
 
     def __init__(self, brokers: int = 1, initial_delay: float = 0.0) -> None:
         self.clock = SimulationClock()
-        self.group = ClassicCoordinator(self.clock, initial_delay=initial_delay)
+        self.group = SimulatedClassicGroup(self.clock, initial_delay=initial_delay)
         self.brokers = FaultyBrokers(self.clock, Random(1), brokers, self.group)
         self.network = Network(self.clock, Random(2), self.brokers)
         self.brokers.create_topic("orders", 2)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from simulation.brokers.faulty_brokers import FaultyBrokers
+from simulation.brokers.converting_group import ConvertingGroup
+from simulation.brokers.faulty_brokers import FaultyBrokers, SimulatedGroup
+from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
+from simulation.brokers.simulated_consumer_group import (
+    ConsumerGroupOptions,
+    ConvertibleMember,
+    SimulatedConsumerGroup,
+)
 from simulation.brokers.simulation_clock import SimulationClock
-from simulation.cluster.converting_group import ConvertingGroup
 from simulation.cluster.large_batches import decode_some_large
 from simulation.cluster.network import Network
 from simulation.invariants.invariant_checker import InvariantChecker
@@ -25,8 +31,7 @@ from simulation.schedules.schedule import (
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
-from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
+from asyncrevoke.testing.fake_kafka.group_state import GroupMember
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,11 +81,10 @@ class SimulatedCluster:
     def _is_calm(self) -> bool:
         return self.schedule.disturbance in INEXCUSABLE
 
-    def _make_group(self) -> ClassicCoordinator | ConsumerGroup | ConvertingGroup:
+    def _make_group(self) -> SimulatedGroup:
         schedule = self.schedule
-        classic = ClassicCoordinator(self.clock, initial_delay=schedule.initial_delay)
-        epochs = ConsumerGroup(
-            self.clock,
+        classic = SimulatedClassicGroup(self.clock, initial_delay=schedule.initial_delay)
+        options = ConsumerGroupOptions(
             self._count_of,
             schedule.session_timeout,
             assignment_interval=schedule.initial_delay,
@@ -89,9 +93,9 @@ class SimulatedCluster:
         )
         match schedule.mode:
             case GroupMode.CONSUMER:
-                return epochs
+                return SimulatedConsumerGroup(self.clock, options)
             case GroupMode.CONVERTED:
-                return ConvertingGroup(classic, epochs)
+                return ConvertingGroup(classic, options)
             case _:
                 return classic
 
@@ -226,7 +230,7 @@ class SimulatedCluster:
         )
         lines = [head]
         for member in group.members.values():
-            waits = member.waits_for
+            waits = _waits_for(member)
             lines.append(f"  {member.member_id} (client {member.client}) waits for {waits}")
         for application in self.applications.values():
             if application.member.alive:
@@ -235,3 +239,10 @@ class SimulatedCluster:
                 held = self.state.views[application.member.client].held
                 lines.append(f"    holds {sorted(held)}")
         return "\n".join(lines)
+
+
+def _waits_for(member: GroupMember | ConvertibleMember) -> str:
+    if isinstance(member, GroupMember):
+        return "join" if member.join else "sync" if member.sync else "nothing"
+    kind = "classic, " if member.is_classic else ""
+    return f"{kind}{member.state.value} at epoch {member.epoch}, pending {sorted(member.pending)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from simulation.brokers.coordinator_events import NO_SYNC
 from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 
 from asyncrevoke.protocol.messages import (
@@ -19,7 +20,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
 )
 from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember, by_key
-from asyncrevoke.testing.fake_kafka.group_state import NO_SYNC, GroupState
+from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 LATE_JOIN: Final = "a JoinGroup was processed after a later one"
 _LATE_SYNC = "a SyncGroup was processed after a later one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulation.brokers.coordinator_events import CoordinatorEvents
 from simulation.invariants.evictions import Evictions
 from simulation.invariants.liveness.busy_loop_oracle import BusyLoopOracle
 from simulation.invariants.liveness.call_oracle import CallOracle
@@ -35,7 +36,7 @@ from asyncrevoke.core.io.effects import (
     TimerFired,
 )
 from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
-from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupState
+from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from simulation.brokers.faulty_brokers import FaultyBrokers
+from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
 from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.network import Network
 from simulation.members.member import CoreObserver, SimulatedMember
@@ -15,7 +16,6 @@ from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.consumer_core import ConsumerCore
 from asyncrevoke.errors import LogTruncationError, NoOffsetError, PartitionsError
 from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Reader:
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
         self.clock = SimulationClock()
-        group = ClassicCoordinator(self.clock, initial_delay=0.0)
+        group = SimulatedClassicGroup(self.clock, initial_delay=0.0)
         self.brokers = FaultyBrokers(self.clock, Random(1), 3, group)
         self.network = Network(self.clock, Random(2), self.brokers)
         self.brokers.create_topic("orders", 1)

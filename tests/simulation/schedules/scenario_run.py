@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulation.cluster.converting_group import ConvertingGroup
+from simulation.brokers.converting_group import ConvertingGroup
 from simulation.cluster.simulated_cluster import CLOSE_TIMEOUT
 from simulation.invariants.liveness.stall_oracle import LOOK_EVERY
 from simulation.invariants.oracle_state import Violation

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.cluster.converting_group import ConvertingGroup
+from simulation.brokers.converting_group import ConvertingGroup
 from simulation.invariants.evictions import LATE_JOIN
 from simulation.invariants.oracle_state import MemberView, OracleState, Violation, name
 

@@ -26,7 +26,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulation.cluster.classic_members import ClassicMembers
+from simulation.brokers.classic_members import ClassicMembers
+from simulation.brokers.convertible_group import ConvertibleGroup
+from simulation.brokers.simulated_consumer_group import ConvertibleMember
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -51,33 +53,28 @@ from asyncrevoke.protocol.subscription import (
     decode_subscription,
     encode_assignment,
 )
-from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember
-from asyncrevoke.testing.fake_kafka.group_state import (
-    CoordinatorEvents,
-    GroupMember,
-    GroupState,
-    Reply,
-)
+from asyncrevoke.testing.fake_kafka.group_state import GroupMember, GroupState, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from simulation.brokers.coordinator_events import CoordinatorEvents
+    from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
+    from simulation.brokers.simulated_consumer_group import ConsumerGroupOptions
+
     from asyncrevoke.model import GroupMetadata, OffsetAndMetadata
     from asyncrevoke.protocol.messages import Response
-    from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
-    from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 
 
 class ConvertingGroup:
     """Both kinds of group, of which one is in use. They share their offsets."""
 
-    def __init__(self, classic: ClassicCoordinator, epochs: ConsumerGroup) -> None:
+    def __init__(self, classic: SimulatedClassicGroup, options: ConsumerGroupOptions) -> None:
         self._classic = classic
-        self._epochs = epochs
-        epochs.share_offsets(classic.stored_offsets)
-        epochs.on_removed = self._removed
+        self._options = options
+        self._epochs = ConvertibleGroup(classic.clock, options, self, classic.stored_offsets)
         self._by_epochs = False
-        self._guests = ClassicMembers(epochs, classic.new_member_id, self._names)
+        self._guests = ClassicMembers(self._epochs, classic.new_member_id, self._names)
         self.conversions = 0
         # Members taken for owners of partitions that they never received, and in which epoch or
         # generation that is so.
@@ -87,7 +84,7 @@ class ConvertingGroup:
     # --- facts -----------------------------------------------------------------------------------
 
     @property
-    def _group(self) -> ClassicCoordinator | ConsumerGroup:
+    def _group(self) -> SimulatedClassicGroup | ConvertibleGroup:
         return self._epochs if self._by_epochs else self._classic
 
     @property
@@ -100,7 +97,7 @@ class ConvertingGroup:
         self._classic.events = self._epochs.events = events
 
     @property
-    def members(self) -> Mapping[str, GroupMember] | Mapping[str, ConsumerGroupMember]:
+    def members(self) -> Mapping[str, GroupMember] | Mapping[str, ConvertibleMember]:
         """The members by their ids."""
         return self._group.members
 
@@ -219,13 +216,13 @@ class ConvertingGroup:
         """Respond to a LeaveGroup."""
         return (self._guests if self._by_epochs else self._classic).leave_group(request)
 
-    def offset_commit(self, client: int, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    def offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Store offsets."""
-        return self._group.offset_commit(client, request)
+        return self._group.offset_commit(request)
 
-    def offset_fetch(self, client: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Read offsets."""
-        return self._group.offset_fetch(client, request)
+        return self._group.offset_fetch(request)
 
     # --- loading and unloading -------------------------------------------------------------------
 
@@ -246,7 +243,7 @@ class ConvertingGroup:
     def _become_epochs(self) -> None:
         classic, untold = self._classic, self._still_untold()
         members = [
-            ConsumerGroupMember(
+            ConvertibleMember(
                 known.member_id,
                 known.client,
                 known.instance_id,
@@ -269,27 +266,28 @@ class ConvertingGroup:
             self.conversions += 1
             self.events.converted(dict(self._epochs.owners), ())
 
-    def _existing(self, members: Iterable[ConsumerGroupMember]) -> set[TopicPartition]:
+    def _existing(self, members: Iterable[ConvertibleMember]) -> set[TopicPartition]:
         """All partitions of what these are subscribed to."""
         return {
-            TopicPartition(self._epochs.key(topic), number)
+            TopicPartition(self._options.key(topic), number)
             for member in members
             for topic in member.topics
-            for number in range(self._epochs.partitions(topic))
+            for number in range(self._options.partitions(topic))
         }
 
     def _assigned(self, member: GroupMember) -> frozenset[TopicPartition]:
         if not member.assignment:
             return frozenset()
         given = decode_assignment(member.assignment)[0]
-        return frozenset(TopicPartition(self._epochs.key(topic), n) for topic, n in given)
+        return frozenset(TopicPartition(self._options.key(topic), n) for topic, n in given)
 
-    def _removed(self, member: ConsumerGroupMember) -> None:
+    def member_removed(self, member: ConvertibleMember) -> None:
+        """Become a classic group if the last KIP-848 member was removed."""
         left = list(self._epochs.members.values())
         if left and not member.is_classic and all(other.is_classic for other in left):
             self._become_classic(left, rebalance=True)
 
-    def _become_classic(self, left: Iterable[ConsumerGroupMember], *, rebalance: bool) -> None:
+    def _become_classic(self, left: Iterable[ConvertibleMember], *, rebalance: bool) -> None:
         epochs, untold = self._epochs, self._still_untold()
         left = list(left)
         members = [
@@ -329,4 +327,4 @@ class ConvertingGroup:
         names = (
             (tp, TopicPartition(tp.topic.partition("+")[0], tp.partition)) for tp in partitions
         )
-        return frozenset(named for tp, named in names if self._epochs.key(named.topic) == tp.topic)
+        return frozenset(named for tp, named in names if self._options.key(named.topic) == tp.topic)

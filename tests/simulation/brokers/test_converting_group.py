@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulation.cluster.scripted_conversion import (
+from simulation.brokers.scripted_conversion import (
     ALL,
     ConvertibleGroup,
     E,

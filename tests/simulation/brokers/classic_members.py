@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulation.brokers.coordinator_events import NO_SYNC
+from simulation.brokers.simulated_consumer_group import ConvertibleMember
+
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -29,16 +32,13 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
 )
 from asyncrevoke.testing.fake_kafka.classic_group import rejected
-from asyncrevoke.testing.fake_kafka.consumer_group_member import (
-    BrokerMemberState,
-    ConsumerGroupMember,
-)
-from asyncrevoke.testing.fake_kafka.group_state import NO_SYNC
+from asyncrevoke.testing.fake_kafka.consumer_group_member import BrokerMemberState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
+    from simulation.brokers.convertible_group import ConvertibleGroup
+
     from asyncrevoke.testing.fake_kafka.group_state import Protocols
 
 
@@ -48,7 +48,7 @@ class ClassicMembers:
 
     def __init__(
         self,
-        group: ConsumerGroup,
+        group: ConvertibleGroup,
         new_id: Callable[[int, str | None], str],
         names: Callable[[Iterable[TopicPartition]], frozenset[TopicPartition]],
     ) -> None:
@@ -67,7 +67,7 @@ class ClassicMembers:
         group = self._group
         last = [member for member in group.members.values() if not member.is_classic]
         member = self._find_or_add(client, request)
-        if not isinstance(member, ConsumerGroupMember):
+        if not isinstance(member, ConvertibleMember):
             return member
         # It takes the place of the last one by KIP-848: the group becomes a classic one.
         converts = len(last) == 1 and last[0] is member
@@ -75,10 +75,11 @@ class ClassicMembers:
         member.protocols = request.protocols
         member.session_timeout = request.session_timeout
         member.rebalance_timeout = request.rebalance_timeout
-        owned = frozenset(TopicPartition(group.key(tp.topic), tp[1]) for tp in subscription.owned)
+        key = group.options.key
+        owned = frozenset(TopicPartition(key(topic), n) for topic, n in subscription.owned)
         if member.must_sync is None:
             self._reported[member.member_id] = member.assigned
-        group.advance(member, subscription.topics, "", owned, may_assign=not converts)
+        group.advance(member, subscription.topics, owned, may_assign=not converts)
         if member.must_join is not None:
             member.must_join.cancel()
             member.must_join = None
@@ -86,7 +87,7 @@ class ClassicMembers:
             member.must_sync.cancel()
         member.must_sync = group.clock.after(
             request.rebalance_timeout,
-            lambda: group.remove_member(member, NO_SYNC),
+            lambda: group.evict(member, NO_SYNC),
         )
         return JoinGroupResponse(
             error=ErrorCode.none,
@@ -103,7 +104,7 @@ class ClassicMembers:
 
     def _find_or_add(
         self, client: int, request: JoinGroupRequest
-    ) -> ConsumerGroupMember | JoinGroupResponse:
+    ) -> ConvertibleMember | JoinGroupResponse:
         group, instance_id = self._group, request.group_instance_id
         member_id = request.member_id or self._new_id(client, instance_id)
         if instance_id is None:
@@ -165,7 +166,7 @@ class ClassicMembers:
 
     def _check(
         self, member_id: str, instance_id: str | None, generation: int | None
-    ) -> ConsumerGroupMember | ErrorCode:
+    ) -> ConvertibleMember | ErrorCode:
         group = self._group
         member = group.members.get(member_id)
         if instance_id is not None:
@@ -179,25 +180,25 @@ class ClassicMembers:
             return ErrorCode.illegal_generation
         return member
 
-    def unreported(self, member: ConsumerGroupMember) -> frozenset[TopicPartition]:
+    def unreported(self, member: ConvertibleMember) -> frozenset[TopicPartition]:
         """The partitions of a classic member's target that no SyncGroup has returned."""
         awaits_sync = member.must_sync is not None
         known = self._reported[member.member_id] if awaits_sync else member.assigned
         return self._group.target(member) - known
 
-    def _waits_for_others(self, member: ConsumerGroupMember) -> bool:
+    def _waits_for_others(self, member: ConvertibleMember) -> bool:
         owners = self._group.owners
         return any(tp in owners for tp in self._group.target(member) - member.assigned)
 
-    def _wants_join(self, member: ConsumerGroupMember) -> None:
+    def _wants_join(self, member: ConvertibleMember) -> None:
         if member.must_join is None:
             member.must_join = self._group.clock.after(
                 member.rebalance_timeout,
-                lambda: self._group.remove_member(member, "it did not rejoin in time"),
+                lambda: self._group.evict(member, "it did not rejoin in time"),
             )
 
 
-def _fencing(member: ConsumerGroupMember | None, member_id: str) -> ErrorCode:
+def _fencing(member: ConvertibleMember | None, member_id: str) -> ErrorCode:
     if member is None:
         return ErrorCode.unknown_member_id
     return ErrorCode.none if member.member_id == member_id else ErrorCode.fenced_instance_id

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from simulation.brokers.converting_group import ConvertingGroup
+from simulation.brokers.coordinator_events import CoordinatorEvents
+from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
+from simulation.brokers.simulated_consumer_group import ConsumerGroupOptions
 from simulation.brokers.simulation_clock import SimulationClock
-from simulation.cluster.converting_group import ConvertingGroup
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
@@ -29,10 +32,8 @@ from asyncrevoke.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
-from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 from asyncrevoke.testing.fake_kafka.consumer_group_member import by_id, by_key
-from asyncrevoke.testing.fake_kafka.group_state import CoordinatorEvents, GroupState
+from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,10 +70,8 @@ class ConvertibleGroup:
     assignment_interval: float = 0.0
 
     def __post_init__(self) -> None:
-        epochs = ConsumerGroup(
-            self.clock, lambda _topic: COUNT, 6.0, assignment_interval=self.assignment_interval
-        )
-        self.coordinator = ConvertingGroup(ClassicCoordinator(self.clock), epochs)
+        options = ConsumerGroupOptions(lambda _topic: COUNT, 6.0, self.assignment_interval)
+        self.coordinator = ConvertingGroup(SimulatedClassicGroup(self.clock), options)
         self.coordinator.events = self.heard
         self.clients = 0
 
@@ -158,7 +157,7 @@ class ScriptedClassicMember:
         return self.group.coordinator.heartbeat(request).error
 
     def commit(self, number: int, offset: int) -> ErrorCode:
-        return commit(self.group, self.client, self.member_id, self.generation, number, offset)
+        return commit(self.group, self.member_id, self.generation, number, offset)
 
     def leave(self) -> ErrorCode:
         request = LeaveGroupRequest(
@@ -204,7 +203,7 @@ class ScriptedKip848Member:
 
 
 def commit(
-    group: ConvertibleGroup, client: int, member_id: str, generation: int, number: int, offset: int
+    group: ConvertibleGroup, member_id: str, generation: int, number: int, offset: int
 ) -> ErrorCode:
     request = OffsetCommitRequest(
         group_id="group",
@@ -213,7 +212,7 @@ def commit(
         group_instance_id=None,
         entries=(CommitEntry(partition=TopicPartition("orders", number), offset=offset),),
     )
-    return group.coordinator.offset_commit(client, request).errors[0][1]
+    return group.coordinator.offset_commit(request).errors[0][1]
 
 
 def classic_group(
