@@ -25,7 +25,6 @@ from asyncrevoke.protocol.messages import (
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    OffsetsForLeaderEpochRequest,
     PartitionMetadata,
     Request,
     SyncGroupRequest,
@@ -85,8 +84,6 @@ class Brokers(Generic[LogT, GroupT]):
                 self._leaders.fetch(broker, message, reply)
             case ListOffsetsRequest():
                 reply(self._leaders.list_offsets(broker, message))
-            case OffsetsForLeaderEpochRequest():
-                reply(self._leaders.epoch_ends(broker, message))
             case MetadataRequest():
                 reply(self._metadata(message))
             case FindCoordinatorRequest():

@@ -1,5 +1,4 @@
-"""The requests to which only the leader of a partition responds: ListOffsets,
-OffsetsForLeaderEpoch, Fetch."""
+"""The requests to which only the leader of a partition responds: ListOffsets, Fetch."""
 
 from __future__ import annotations
 
@@ -7,8 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic
 
 from asyncrevoke.protocol.messages import (
-    EpochEnd,
-    EpochQuery,
     ErrorCode,
     FetchedPartition,
     FetchPartition,
@@ -18,8 +15,6 @@ from asyncrevoke.protocol.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     OffsetQuery,
-    OffsetsForLeaderEpochRequest,
-    OffsetsForLeaderEpochResponse,
 )
 from asyncrevoke.testing.fake_kafka.topics import LogT
 
@@ -58,21 +53,6 @@ class Leaders(Generic[LogT]):
             timestamp=timestamp,
             leader_epoch=log.leader_epoch,
         )
-
-    def epoch_ends(
-        self, broker: int, message: OffsetsForLeaderEpochRequest
-    ) -> OffsetsForLeaderEpochResponse:
-        """Respond to OffsetsForLeaderEpoch."""
-        return OffsetsForLeaderEpochResponse(
-            ends=tuple(self._epoch_end(broker, query) for query in message.queries)
-        )
-
-    def _epoch_end(self, broker: int, query: EpochQuery) -> EpochEnd:
-        log, error = self._led(broker, query.partition, query.leader_epoch)
-        if log is None:
-            return EpochEnd(partition=query.partition, error=error)
-        epoch, offset = log.end_of_epoch(query.epoch)
-        return EpochEnd(partition=query.partition, error=error, epoch=epoch, offset=offset)
 
     def _led(
         self, broker: int, partition: TopicPartition, epoch: int

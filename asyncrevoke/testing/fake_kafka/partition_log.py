@@ -39,9 +39,9 @@ class PartitionLog:
 
     def __init__(self, leader_id: int = 0) -> None:
         self.leader_id = leader_id
-        self.leader_epoch = 0
-        self.start = 0
-        self.end = 0
+        self.leader_epoch: int = 0
+        self.start: int = 0
+        self.end: int = 0
         self.waiting: list[Callable[[], None]] = []
         self._batches: list[LoggedBatch] = []
         self._ends: list[int] = []
@@ -61,10 +61,6 @@ class PartitionLog:
         waiting, self.waiting = self.waiting, []
         for retry in waiting:
             retry()
-
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one, and its end; (-1, -1) for an epoch that is not over."""
-        return (-1, -1) if epoch > self.leader_epoch else (self.leader_epoch, self.end)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that contains ``offset`` on; at least one if there is any."""

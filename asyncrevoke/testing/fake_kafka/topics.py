@@ -51,10 +51,6 @@ class Topics(Mapping[str, list[LogT]]):
         """All partitions of all topics."""
         return self._partitions
 
-    def count_of(self, topic: str) -> int:
-        """The number of partitions of a topic."""
-        return len(self._logs.get(topic, ()))
-
     def log(self, partition: TopicPartition) -> LogT | None:
         """The log of a partition, None if there is no such partition."""
         logs = self._logs.get(partition.topic, [])

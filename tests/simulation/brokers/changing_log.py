@@ -32,8 +32,10 @@ class ChangingLog(PartitionLog):
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to this one, and its end; (-1, -1) if there is none."""
-        if epoch >= self.leader_epoch:
-            return super().end_of_epoch(epoch)
+        if epoch > self.leader_epoch:
+            return -1, -1
+        if epoch == self.leader_epoch:
+            return epoch, self.end
         later = [start for other, start in self._epochs if other > epoch]
         until = [other for other, _ in self._epochs if other <= epoch]
         return max(until, default=epoch), min(later)

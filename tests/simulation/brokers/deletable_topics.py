@@ -33,6 +33,10 @@ class DeletableTopics(Topics[ChangingLog]):
         for log in logs:
             log.wake()
 
+    def count_of(self, topic: str) -> int:
+        """The number of partitions of a topic."""
+        return len(self._logs.get(topic, ()))
+
     def key(self, topic: str) -> str:
         """The key of the topic of this name, or of the next one with this name."""
         deleted = self._deleted.get(topic, 0)

@@ -54,7 +54,6 @@ SimulatedGroup: TypeAlias = SimulatedClassicGroup | SimulatedConsumerGroup | Con
 _TO_ANY_BROKER = (
     FetchRequest,
     ListOffsetsRequest,
-    OffsetsForLeaderEpochRequest,
     MetadataRequest,
     FindCoordinatorRequest,
 )
@@ -65,7 +64,8 @@ class FaultyBrokers(Brokers[ChangingLog, SimulatedGroup]):
 
     def __init__(self, clock: Clock, rng: Random, count: int, group: SimulatedGroup) -> None:
         self._deletable = topics = DeletableTopics(count)
-        super().__init__(group, topics, MovingLeaders(clock, topics, self._address))
+        self._moving_leaders = leaders = MovingLeaders(clock, topics, self._address)
+        super().__init__(group, topics, leaders)
         self.coordinator = 0
         self.count = count
         self._clock = clock
@@ -207,7 +207,9 @@ class FaultyBrokers(Brokers[ChangingLog, SimulatedGroup]):
 
     def handle(self, broker: int, client: int, message: Request, reply: Reply) -> None:
         """Process one request."""
-        if isinstance(message, _TO_ANY_BROKER):
+        if isinstance(message, OffsetsForLeaderEpochRequest):
+            reply(self._moving_leaders.epoch_ends(broker, message))
+        elif isinstance(message, _TO_ANY_BROKER):
             super().handle(broker, client, message, reply)
         elif broker != self.coordinator:
             reply(_coordinator_error(message, ErrorCode.not_coordinator))

@@ -1,4 +1,4 @@
-"""Leaders of partitions that move between brokers (KIP-951)."""
+"""Leaders of partitions that move between brokers (KIP-320, KIP-951)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from simulation.brokers.changing_log import ChangingLog
 
-from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, FetchResponse
+from asyncrevoke.protocol.messages import (
+    EpochEnd,
+    EpochQuery,
+    ErrorCode,
+    FetchedPartition,
+    FetchResponse,
+    OffsetsForLeaderEpochRequest,
+    OffsetsForLeaderEpochResponse,
+)
 from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
 
 if TYPE_CHECKING:
@@ -35,6 +43,21 @@ class MovingLeaders(Leaders[ChangingLog]):
     ) -> None:
         super().__init__(clock, topics)
         self._address = address
+
+    def epoch_ends(
+        self, broker: int, message: OffsetsForLeaderEpochRequest
+    ) -> OffsetsForLeaderEpochResponse:
+        """Respond to OffsetsForLeaderEpoch."""
+        return OffsetsForLeaderEpochResponse(
+            ends=tuple(self._epoch_end(broker, query) for query in message.queries)
+        )
+
+    def _epoch_end(self, broker: int, query: EpochQuery) -> EpochEnd:
+        log, error = self._led(broker, query.partition, query.leader_epoch)
+        if log is None:
+            return EpochEnd(partition=query.partition, error=error)
+        epoch, offset = log.end_of_epoch(query.epoch)
+        return EpochEnd(partition=query.partition, error=error, epoch=epoch, offset=offset)
 
     def _read(
         self, broker: int, entry: FetchPartition, ids: dict[str, bytes] | None
