@@ -222,8 +222,9 @@ class HeartbeatThread:
         response = reply if isinstance(reply, Failed) else reply.message
 
         def deliver() -> None:
-            ago = _now() - sent_at
-            sent_at_loop_time = self._loop.time() - ago
+            # In this order, an interruption between the clocks makes the time earlier, never later.
+            loop_now = self._loop.time()
+            sent_at_loop_time = loop_now - (_now() - sent_at)
             self._replies.background_reply(
                 BackgroundHeartbeatReply(heartbeat.heartbeat_id, sent_at_loop_time, response)
             )

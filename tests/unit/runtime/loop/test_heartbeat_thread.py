@@ -24,6 +24,7 @@ from asyncrevoke.core.io.effects import (
 )
 from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.runtime.loop import heartbeat_thread
 from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
 from asyncrevoke.runtime.loop.loop_lag import LoopLag
 
@@ -175,6 +176,22 @@ async def test_the_thread_sends_heartbeats_while_the_loop_is_blocked_and_reports
         assert before < told.sent_at <= sent_at
         before = sent_at
     await until(lambda: brokers.closed == 1)
+
+
+async def test_a_heartbeat_never_counts_as_sent_later_than_it_was(
+    watched: Watched, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> float:
+        now = time.monotonic()
+        if threading.current_thread() is threading.main_thread():
+            time.sleep(0.02)  # as if another process ran before the event loop's clock is read
+        return now
+
+    monkeypatch.setattr(heartbeat_thread, "_now", interrupted)
+    watched.set_heartbeat()
+    block_until(lambda: brokers.sent)
+    await until(lambda: watched.told)
+    assert watched.told[0].sent_at <= brokers.sent[0][0]
 
 
 async def test_the_thread_sends_heartbeats_at_each_blockage(
