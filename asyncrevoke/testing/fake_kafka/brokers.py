@@ -89,7 +89,11 @@ class Brokers(Generic[LogT, GroupT]):
             case FindCoordinatorRequest():
                 reply(self._find_coordinator())
             case _:
-                self._to_group(client, message, reply)
+                self._coordinate(broker, client, message, reply)
+
+    def _coordinate(self, _broker: int, client: int, message: Request, reply: Reply) -> None:
+        """Process a request to the coordinator."""
+        self._to_group(client, message, reply)
 
     def _to_group(self, client: int, message: Request, reply: Reply) -> None:
         group = self.group

@@ -18,8 +18,6 @@ from asyncrevoke.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ErrorCode,
-    FetchRequest,
-    FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -27,8 +25,6 @@ from asyncrevoke.protocol.messages import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    ListOffsetsRequest,
-    MetadataRequest,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
@@ -49,14 +45,6 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 
 SimulatedGroup: TypeAlias = SimulatedClassicGroup | SimulatedConsumerGroup | ConvertingGroup
-
-# The requests to which brokers respond that do not coordinate the group.
-_TO_ANY_BROKER = (
-    FetchRequest,
-    ListOffsetsRequest,
-    MetadataRequest,
-    FindCoordinatorRequest,
-)
 
 
 class FaultyBrokers(Brokers[ChangingLog, SimulatedGroup]):
@@ -209,14 +197,16 @@ class FaultyBrokers(Brokers[ChangingLog, SimulatedGroup]):
         """Process one request."""
         if isinstance(message, OffsetsForLeaderEpochRequest):
             reply(self._moving_leaders.epoch_ends(broker, message))
-        elif isinstance(message, _TO_ANY_BROKER):
+        else:
             super().handle(broker, client, message, reply)
-        elif broker != self.coordinator:
+
+    def _coordinate(self, broker: int, client: int, message: Request, reply: Reply) -> None:
+        if broker != self.coordinator:
             reply(_coordinator_error(message, ErrorCode.not_coordinator))
         elif self.loads:
             reply(_coordinator_error(message, ErrorCode.coordinator_load_in_progress))
         else:
-            super().handle(broker, client, message, reply)
+            super()._coordinate(broker, client, message, reply)
 
     def _to_group(self, client: int, message: Request, reply: Reply) -> None:
         match message:
