@@ -320,9 +320,12 @@ class ConsumerGroup(ABC, Generic[MemberT]):
         """Remove a member that has not revoked its partitions in time."""
         self._expire(member)
 
-    def _expire(self, member: MemberT) -> None:
-        if self.members.get(member.member_id) is member:
-            self.remove(member)
+    def _expire(self, member: MemberT) -> bool:
+        """Remove a member whose timer has expired. False if it is no longer in the group."""
+        if self.members.get(member.member_id) is not member:
+            return False
+        self.remove(member)
+        return True
 
     def remove(self, member: MemberT) -> None:
         """Remove a member that has left or whose timer has expired."""

@@ -193,8 +193,7 @@ class SimulatedConsumerGroup(ConsumerGroup[ConvertibleMember]):
 
     def evict(self, member: ConvertibleMember, reason: str) -> None:
         """Remove a member whose timer has expired, and report the reason."""
-        if self.members.get(member.member_id) is member:
-            self.remove(member)
+        if self._expire(member):
             self.events.member_removed(member.client, member.member_id, reason)
 
     # --- loading and unloading -------------------------------------------------------------------
