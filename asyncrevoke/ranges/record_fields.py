@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # base offset, attributes, last offset delta, first and last timestamp, count
 _HEADER = struct.Struct(">q13xhiqq14xi")
 _OFFSET = struct.Struct(">q")
+_COUNT = struct.Struct(">i")
+_COUNT_AT = BATCH_HEADER_SIZE - _COUNT.size
 _APPEND_TIME = 0x08
 _VARINT_BITS = 64
 _UNFILLED = "the records do not fill their batch"
@@ -41,8 +43,9 @@ _WORTHWHILE = 32
 _MOST_ALIKE = 512
 # The most records between two steps.
 _MOST_SINGLY = 4096
-# Bytes of record batches that are read together. A larger batch is read alone.
-_TOGETHER = 4 * 1024 * 1024
+# The most bytes and records of the batches of one part. A larger batch is a part by itself.
+_MOST_BYTES = 10 * 1024 * 1024
+_MOST_RECORDS = 100_000
 
 
 class Places(NamedTuple):
@@ -77,13 +80,15 @@ def fields_of(
     CorruptRecordError for a batch that contradicts itself.
     """
     together: list[Buffer] = []
-    size = 0
+    size = records = 0
     for batch in batches:
-        if together and size + len(batch) > _TOGETHER:
+        (count,) = _COUNT.unpack_from(batch, _COUNT_AT)
+        if together and (size + len(batch) > _MOST_BYTES or records + count > _MOST_RECORDS):
             yield from _piece(partition, wanted, together)
-            together, size = [], 0
+            together, size, records = [], 0, 0
         together.append(batch)
         size += len(batch)
+        records += count
     if together:
         yield from _piece(partition, wanted, together)
 

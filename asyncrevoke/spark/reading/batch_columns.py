@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
+# About the most bytes of an Arrow batch: Spark takes more processor time for the rows of larger
+# ones, which do not fit into the processor's cache.
+_MOST_BYTES = 2 * 1024 * 1024
 
 
 class BatchColumns:
@@ -53,7 +56,13 @@ class BatchColumns:
         wanted = range(self._range.start, self._range.end)
         for data, fields in fields_of(self._range.topic_partition, wanted, batches):
             columns = [make(data, fields) for make in self._makers]
-            yield cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            yield from _slices(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+
+def _slices(batch: ArrowRecordBatch) -> Iterator[ArrowRecordBatch]:
+    rows = max(1, batch.num_rows * _MOST_BYTES // batch.nbytes)
+    for first in range(0, batch.num_rows, rows):
+        yield batch.slice(first, rows)
 
 
 def _schema_ids(data: Joined, values: Places) -> Array:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT, RangesReader
+from asyncrevoke.spark.reading.range_reader import (
+    FETCH_BYTES,
+    NO_PROGRESS_TIMEOUT,
+    RangesReader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,8 +17,9 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.consumer_pool import ConsumerPool
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
-# About how many bytes of batches one read returns.
-_BYTES = 4 * 1024 * 1024
+# About how many bytes of batches one read returns: those of a response. Each read takes some
+# processor time, whatever its size.
+_BYTES = FETCH_BYTES
 _FIRST = 8
 _MOST = 2000
 

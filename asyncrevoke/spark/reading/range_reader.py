@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_RECORDS = 1000
 NO_PROGRESS_TIMEOUT = 120.0
 
-FETCH_BYTES = 8 * 1024 * 1024
+FETCH_BYTES = 10 * 1024 * 1024
 # Bytes of a partition that are buffered in advance. Buffers of half as many bytes are kept for
 # further responses: three, because a response has some bytes more than FETCH_BYTES.
 AHEAD = 64 * 1024 * 1024

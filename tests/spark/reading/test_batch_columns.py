@@ -20,6 +20,8 @@ pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from asyncrevoke.ranges import record_fields
+from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.reading import batch_columns
 from asyncrevoke.spark.reading.batch_columns import BatchColumns
 from asyncrevoke.spark.reading.record_columns import RecordColumns
 
@@ -135,10 +137,39 @@ def test_the_framing_of_a_schema_registry_is_split_off(
         assert (row["value"], row["schema_id"], row["payload"]) == (value, schema_id, payload)
 
 
-def test_batches_together_are_as_large_as_is_good_and_none_is_left_out(
+@pytest.mark.parametrize(
+    ("limit", "most", "parts"), [("_MOST_BYTES", 400, 20), ("_MOST_RECORDS", 7, 20)]
+)
+def test_the_batches_of_an_arrow_batch_are_within_both_limits_and_all_are_read(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, parts: int
+) -> None:
+    monkeypatch.setattr(record_fields, limit, most)
+    rows: list[Given] = [(1_700_000_000_000, b"key", b"value of 34 bytes, as all the rest", [])] * 3
+    batches = [batch(rows, n * 3) for n in range(40)]
+    columns = BatchColumns(EVERYTHING, NAMES)
+    offsets = [each.column("offset").to_pylist() for each in columns.rows(batches)]
+    assert len(offsets) == parts
+    assert [offset for part in offsets for offset in part] == list(range(120))
+
+
+def test_large_columns_are_passed_on_in_slices_with_all_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(record_fields, "_TOGETHER", 1000)
+    rows: list[Given] = [(1_700_000_000_000, b"key", bytes(1000), [])] * 90
+    columns = BatchColumns(EVERYTHING, NAMES)
+    (whole,) = columns.rows([batch(rows), batch(rows, 90)])
+    monkeypatch.setattr(batch_columns, "_MOST_BYTES", 20_000)
+    slices = list(columns.rows([batch(rows), batch(rows, 90)]))
+    assert max(each.nbytes for each in slices) <= 20_000 < whole.nbytes
+    assert pa.Table.from_batches(slices).equals(pa.Table.from_batches([whole]))
+    monkeypatch.setattr(batch_columns, "_MOST_BYTES", 10)
+    assert [each.num_rows for each in columns.rows([batch(rows)])] == [1] * 90
+
+
+def test_batches_of_any_content_are_read_in_several_arrow_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_fields, "_MOST_BYTES", 1000)
     chance = random.Random(1)
     data = b"".join(batch(some(chance, 3), n * 3) for n in range(40))
     assert by_column(data) == one_by_one(data)
