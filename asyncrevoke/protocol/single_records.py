@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE
+from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE, COUNT_AT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,6 @@ MAX_RECORD_HEADERS: Final = 10_000
 _MOST_UNREADABLE: Final = 100
 # Bytes that the parser gets at a time, unless one record has more.
 _PIECE: Final = 64 * 1024
-_COUNT_AT: Final = BATCH_HEADER_SIZE - 4
 _LONGEST_VARINT: Final = 10
 _ATTRIBUTES_MORE: Final = 0x80
 # Set in each byte of a number but its last one.
@@ -185,7 +184,7 @@ def reason(error: Exception) -> str:
 
 
 def _part(data: bytes, count: int, start: int, stop: int) -> bytes:
-    return b"".join((data[:_COUNT_AT], count.to_bytes(4, "big"), data[start:stop]))
+    return b"".join((data[:COUNT_AT], count.to_bytes(4, "big"), data[start:stop]))
 
 
 def _check_headers(data: bytes, body: int, stop: int) -> tuple[int, int]:

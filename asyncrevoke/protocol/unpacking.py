@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BATCH_HEADER_SIZE: Final = 61
+COUNT_AT: Final = BATCH_HEADER_SIZE - 4
+"""Where a record batch has the number of its records, an int32."""
+
 _ATTRIBUTES_AT: Final = 21
 COMPRESSION: Final = 0x07
 _GZIP: Final = 1

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from asyncrevoke.errors import CorruptRecordError
 from asyncrevoke.protocol.records import CorruptBatch
-from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE
+from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE, COUNT_AT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct(">q13xhiqq14xi")
 _OFFSET = struct.Struct(">q")
 _COUNT = struct.Struct(">i")
-_COUNT_AT = BATCH_HEADER_SIZE - _COUNT.size
 _APPEND_TIME = 0x08
 _VARINT_BITS = 64
 _UNFILLED = "the records do not fill their batch"
@@ -82,7 +81,7 @@ def fields_of(
     together: list[Buffer] = []
     size = records = 0
     for batch in batches:
-        (count,) = _COUNT.unpack_from(batch, _COUNT_AT)
+        (count,) = _COUNT.unpack_from(batch, COUNT_AT)
         if together and (size + len(batch) > _MOST_BYTES or records + count > _MOST_RECORDS):
             yield from _piece(partition, wanted, together)
             together, size, records = [], 0, 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from asyncrevoke.ranges.record_fields import Places, fields_of
-from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.arrow import pa, split
 from asyncrevoke.spark.reading.record_columns import ARROW_TYPES
 from asyncrevoke.spark.reading.registry_framing import FRAMING_SIZE
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
-# About the most bytes of an Arrow batch: Spark takes more processor time for the rows of larger
-# ones, which do not fit into the processor's cache.
+# The most bytes of an Arrow batch of several rows: Spark takes more processor time for the rows of
+# larger ones, which do not fit into the processor's cache.
 _MOST_BYTES = 2 * 1024 * 1024
 
 
@@ -56,13 +56,7 @@ class BatchColumns:
         wanted = range(self._range.start, self._range.end)
         for data, fields in fields_of(self._range.topic_partition, wanted, batches):
             columns = [make(data, fields) for make in self._makers]
-            yield from _slices(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-
-
-def _slices(batch: ArrowRecordBatch) -> Iterator[ArrowRecordBatch]:
-    rows = max(1, batch.num_rows * _MOST_BYTES // batch.nbytes)
-    for first in range(0, batch.num_rows, rows):
-        yield batch.slice(first, rows)
+            yield from split(pa.RecordBatch.from_arrays(columns, schema=self._schema), _MOST_BYTES)
 
 
 def _schema_ids(data: Joined, values: Places) -> Array:
