@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from asyncrevoke.protocol.records import CorruptBatch
 from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE, COUNT_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from asyncrevoke.model import TopicPartition
 
@@ -26,6 +26,17 @@ if TYPE_CHECKING:
     Buffer: TypeAlias = bytes | memoryview
     Joined: TypeAlias = bytes | bytearray
     Numbers: TypeAlias = NDArray[np.int64]
+
+    class HasOffsets(Protocol):
+        """Records in any form."""
+
+        @property
+        def offset(self) -> Numbers:
+            """Their offsets."""
+            ...
+
+    R = TypeVar("R", bound=HasOffsets)
+    Read: TypeAlias = Callable[[Joined, int, Sequence[int], int, int], R]
 
 # base offset, attributes, last offset delta, first and last timestamp, count
 _HEADER = struct.Struct(">q13xhiqq14xi")
@@ -78,32 +89,40 @@ def fields_of(
     A part is valid as long as ``batches`` are kept, because they own the memory. Raises
     CorruptRecordError for a batch that contradicts itself.
     """
+    return in_parts(partition, wanted, batches, read_fields)
+
+
+def in_parts(
+    partition: TopicPartition, wanted: range, batches: Sequence[Buffer], read: Read[R]
+) -> Iterator[tuple[Joined, R]]:
+    """As :func:`fields_of`, with what ``read`` returns for each part: :func:`read_fields`, or
+    another function of the same arguments and errors."""
     together: list[Buffer] = []
     size = records = 0
     for batch in batches:
         (count,) = _COUNT.unpack_from(batch, COUNT_AT)
         if together and (size + len(batch) > _MOST_BYTES or records + count > _MOST_RECORDS):
-            yield from _piece(partition, wanted, together)
+            yield from _part(partition, wanted, together, read)
             together, size, records = [], 0, 0
         together.append(batch)
         size += len(batch)
         records += count
     if together:
-        yield from _piece(partition, wanted, together)
+        yield from _part(partition, wanted, together, read)
 
 
-def _piece(
-    partition: TopicPartition, wanted: range, batches: Sequence[Buffer]
-) -> Iterator[tuple[Joined, Fields]]:
+def _part(
+    partition: TopicPartition, wanted: range, batches: Sequence[Buffer], read: Read[R]
+) -> Iterator[tuple[Joined, R]]:
     data, at = joined(batches)
     sizes = [len(each) for each in batches]
     try:
-        fields = read_fields(data, at, sizes, wanted.start, wanted.stop)
+        records = read(data, at, sizes, wanted.start, wanted.stop)
     except CorruptBatch as error:
         (first,) = _OFFSET.unpack_from(data, at)
         raise CorruptRecordError(partition, first, str(error)) from error
-    if len(fields.offset):
-        yield data, fields
+    if len(records.offset):
+        yield data, records
 
 
 def joined(batches: Sequence[Buffer]) -> tuple[Joined, int]:

@@ -1,30 +1,61 @@
 """Makes Arrow columns of record batches. Creates no object for a record, and copies content
-once."""
+once.
+
+Compiled loops read records if numba is installed, else numpy does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from asyncrevoke.ranges.record_fields import Places, fields_of
-from asyncrevoke.spark.arrow import pa, split
+from asyncrevoke.ranges.record_fields import Places, fields_of, in_parts
+from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.reading.record_columns import ARROW_TYPES
 from asyncrevoke.spark.reading.registry_framing import FRAMING_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
-    from asyncrevoke.ranges.record_fields import Buffer, Fields, Joined
+    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.ranges.record_fields import Buffer
     from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
+    Bytes: TypeAlias = NDArray[np.uint8]
+    Reading: TypeAlias = Callable[[TopicPartition, range, Sequence[Buffer]], Iterator["_Rows"]]
+
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
-# The most bytes of an Arrow batch of several rows: Spark takes more processor time for the rows of
-# larger ones, which do not fit into the processor's cache.
-_MOST_BYTES = 2 * 1024 * 1024
+# About how many bytes an Arrow batch has: Spark takes more processor time for the rows of larger
+# ones, which do not fit into the processor's cache.
+_BATCH_BYTES = 5 * 256 * 1024
+
+
+class _Contents(NamedTuple):
+    """Keys or values: their places in ``data``. ``bounds`` are the begins and the last end of
+    contents that lie in sequence."""
+
+    data: Bytes
+    places: Places
+    bounds: NDArray[np.int32] | None = None
+
+    @classmethod
+    def of(cls, data: Bytes, bounds: NDArray[np.int32], null: NDArray[np.bool_]) -> _Contents:
+        """Contents that lie in sequence."""
+        places = bounds.astype(np.int64)
+        return cls(data, Places(places[:-1], places[1:], null), bounds)
+
+
+class _Rows(NamedTuple):
+    """Records, ordered by offset."""
+
+    offset: NDArray[np.int64]
+    timestamp: NDArray[np.int64]
+    timestamp_type: NDArray[np.int32]
+    key: _Contents
+    value: _Contents
 
 
 class BatchColumns:
@@ -33,62 +64,108 @@ class BatchColumns:
     def __init__(self, wanted: OffsetRange, names: Sequence[str]) -> None:
         self._range = wanted
         topic, number = pa.scalar(wanted.topic), pa.scalar(wanted.partition, pa.int32())
-        makers: dict[str, Callable[[Joined, Fields], Array]] = {
-            "key": lambda data, fields: _binary(data, fields.key),
-            "value": lambda data, fields: _binary(data, fields.value),
-            "topic": lambda _, fields: pa.repeat(topic, len(fields.offset)),
-            "partition": lambda _, fields: pa.repeat(number, len(fields.offset)),
-            "offset": lambda _, fields: pa.array(fields.offset),
+        makers: dict[str, Callable[[_Rows], Array]] = {
+            "key": lambda rows: _binary(rows.key),
+            "value": lambda rows: _binary(rows.value),
+            "topic": lambda rows: pa.repeat(topic, len(rows.offset)),
+            "partition": lambda rows: pa.repeat(number, len(rows.offset)),
+            "offset": lambda rows: pa.array(rows.offset),
             # A safe cast: a timestamp that does not fit into microseconds is an error.
-            "timestamp": lambda _, fields: (
-                pa.array(fields.timestamp).cast(_MILLISECONDS).cast(ARROW_TYPES["timestamp"])
+            "timestamp": lambda rows: (
+                pa.array(rows.timestamp).cast(_MILLISECONDS).cast(ARROW_TYPES["timestamp"])
             ),
-            "timestamp_type": lambda _, fields: pa.array(fields.timestamp_type.astype(np.int32)),
-            "schema_id": lambda data, fields: _schema_ids(data, fields.value),
-            "payload": lambda data, fields: _binary(data, _payloads(data, fields.value)),
+            "timestamp_type": lambda rows: pa.array(rows.timestamp_type),
+            "schema_id": lambda rows: _schema_ids(rows.value),
+            "payload": lambda rows: _binary(_payloads(rows.value)),
         }
         self._makers = [makers[name] for name in names]
         self._schema: Schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
+        self._read = _reading(
+            keys="key" in names, values=not {"value", "schema_id", "payload"}.isdisjoint(names)
+        )
 
     def rows(self, batches: Sequence[Buffer]) -> Iterator[ArrowRecordBatch]:
         """The columns of uncompressed batches, for the records within the range. Raises
         CorruptRecordError for a batch that contradicts itself."""
         wanted = range(self._range.start, self._range.end)
-        for data, fields in fields_of(self._range.topic_partition, wanted, batches):
-            columns = [make(data, fields) for make in self._makers]
-            yield from split(pa.RecordBatch.from_arrays(columns, schema=self._schema), _MOST_BYTES)
+        for rows in self._read(self._range.topic_partition, wanted, batches):
+            columns = [make(rows) for make in self._makers]
+            yield from _slices(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
-def _schema_ids(data: Joined, values: Places) -> Array:
-    ids, framed = _framing(data, values)
+def _slices(batch: ArrowRecordBatch) -> Iterator[ArrowRecordBatch]:
+    """The same rows, as many in each slice. Copies no content."""
+    slices = max(1, -(-batch.nbytes // _BATCH_BYTES))
+    step = max(1, -(-batch.num_rows // slices))
+    for first in range(0, batch.num_rows, step):
+        yield batch.slice(first, step)
+
+
+def _reading(*, keys: bool, values: bool) -> Reading:
+    """Compiled loops, if numba is installed and supports the installed numpy, else numpy."""
+    try:
+        from asyncrevoke.ranges.compiled_rows import read_rows
+    except ImportError:
+        return _rows_of_fields
+    read = partial(read_rows, keys=keys, values=values)
+
+    def compiled(
+        partition: TopicPartition, wanted: range, batches: Sequence[Buffer]
+    ) -> Iterator[_Rows]:
+        for _, rows in in_parts(partition, wanted, batches, read):
+            key, value = _Contents.of(*rows.key), _Contents.of(*rows.value)
+            yield _Rows(rows.offset, rows.timestamp, rows.timestamp_type, key, value)
+
+    return compiled
+
+
+def _rows_of_fields(
+    partition: TopicPartition, wanted: range, batches: Sequence[Buffer]
+) -> Iterator[_Rows]:
+    for data, fields in fields_of(partition, wanted, batches):
+        content = np.frombuffer(data, np.uint8)
+        key, value = _Contents(content, fields.key), _Contents(content, fields.value)
+        kinds = fields.timestamp_type.astype(np.int32)
+        yield _Rows(fields.offset, fields.timestamp, kinds, key, value)
+
+
+def _schema_ids(values: _Contents) -> Array:
+    ids, framed = _framing(values)
     return cast("Array", pa.array(ids.astype(np.int32), mask=~framed))
 
 
-def _payloads(data: Joined, values: Places) -> Places:
-    _, framed = _framing(data, values)
-    return Places(values.begin + np.where(framed, FRAMING_SIZE, 0), values.end, ~framed)
+def _payloads(values: _Contents) -> _Contents:
+    _, framed = _framing(values)
+    begin, end, _ = values.places
+    return _Contents(values.data, Places(begin + np.where(framed, FRAMING_SIZE, 0), end, ~framed))
 
 
-def _framing(data: Joined, values: Places) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _framing(values: _Contents) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The schema ids, and which values have one. See ``registry_framing``."""
-    content = np.frombuffer(data, np.uint8)
-    framed = ~values.null & (values.end - values.begin >= FRAMING_SIZE)
+    content, (begin, end, null) = values.data, values.places
+    framed = ~null & (end - begin >= FRAMING_SIZE)
     # An unframed value may lie at the end of the data: read at 0 instead.
-    begin = np.where(framed, values.begin, 0)
-    framed &= (content[begin] == 0) & (content[begin + 1] < 0x80)
+    begin = np.where(framed, begin, 0)
+    if framed.any():
+        framed &= (content[begin] == 0) & (content[begin + 1] < 0x80)
     ids = np.zeros(len(begin), np.int64)
-    for at in range(1, FRAMING_SIZE):
+    for at in range(1, FRAMING_SIZE if framed.any() else 0):
         ids = ids << 8 | content[begin + at]
     return ids, framed
 
 
-def _binary(data: Joined, places: Places) -> Array:
-    """A column of the bytes at these places. The column is taken from an array whose elements are,
-    in turn, a place and the gap after it."""
+def _binary(contents: _Contents) -> Array:
+    """A column of these contents."""
+    data, places, bounds = contents
+    if bounds is not None:
+        valid = np.packbits(~places.null, bitorder="little") if places.null.any() else None
+        buffers = [each if each is None else pa.py_buffer(each) for each in (valid, bounds, data)]
+        return cast("Array", pa.Array.from_buffers(pa.binary(), len(places.begin), buffers))
+    # Taken from an array whose elements are, in turn, a place and the gap after it.
     count = len(places.begin)
-    bounds = np.empty(2 * count, np.int32)
-    bounds[::2], bounds[1::2] = places.begin, places.end
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    gaps = np.empty(2 * count, np.int32)
+    gaps[::2], gaps[1::2] = places.begin, places.end
+    buffers = [None, pa.py_buffer(gaps), pa.py_buffer(data)]
     everything = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
     chosen = np.arange(0, 2 * count, 2)
     null = places.null if places.null.any() else None

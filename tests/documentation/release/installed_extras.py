@@ -29,6 +29,7 @@ MODULES = {
     "depends": ("asyncrevoke:Depends",),
     "journal": ("asyncrevoke.journal:Journal", "asyncrevoke.journal.reading", "pyarrow"),
     "metrics": ("asyncrevoke.integrations.prometheus:PrometheusMetrics",),
+    "numba": ("asyncrevoke.ranges.compiled_rows:read_rows",),
     "otel": (
         "asyncrevoke.integrations.opentelemetry_metrics:OpenTelemetryMetrics",
         "asyncrevoke.integrations.opentelemetry_tracing:OpenTelemetryTracing",

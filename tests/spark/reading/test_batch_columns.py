@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
+import subprocess
+import sys
+from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +32,7 @@ from asyncrevoke.spark.reading.record_columns import RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from asyncrevoke.model import Record
 
@@ -37,6 +43,16 @@ NAMES = [
 EVERYTHING = OffsetRange("orders", 3, 0, 2**62)
 
 Given = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+COMPILED = "asyncrevoke.ranges.compiled_rows"
+
+
+@pytest.fixture(params=["numba", "numpy"], autouse=True)
+def _reads_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "numba":
+        pytest.importorskip("numba", reason="needs the extra numba")
+        import_module(COMPILED)
+    else:
+        monkeypatch.setitem(sys.modules, COMPILED, None)
 
 
 def batch(records: Sequence[Given], base: int = 0, compression: int = 0) -> bytes:
@@ -158,11 +174,12 @@ def test_large_columns_are_passed_on_in_slices_with_all_rows(
     rows: list[Given] = [(1_700_000_000_000, b"key", bytes(1000), [])] * 90
     columns = BatchColumns(EVERYTHING, NAMES)
     (whole,) = columns.rows([batch(rows), batch(rows, 90)])
-    monkeypatch.setattr(batch_columns, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(batch_columns, "_BATCH_BYTES", 20_000)
     slices = list(columns.rows([batch(rows), batch(rows, 90)]))
-    assert max(each.nbytes for each in slices) <= 20_000 < whole.nbytes
+    row = whole.nbytes / whole.num_rows
+    assert max(each.nbytes for each in slices) < 20_000 + 2 * row < whole.nbytes
     assert pa.Table.from_batches(slices).equals(pa.Table.from_batches([whole]))
-    monkeypatch.setattr(batch_columns, "_MOST_BYTES", 10)
+    monkeypatch.setattr(batch_columns, "_BATCH_BYTES", 10)
     assert [each.num_rows for each in columns.rows([batch(rows)])] == [1] * 90
 
 
@@ -273,3 +290,51 @@ def test_corrupt_batches_are_rejected_or_read_as_the_parser_of_records_does() ->
             assert [row for row in rows if row["offset"] not in unreadable] == readable
             outcomes["headers" if unreadable else "same"] += 1
     assert min(outcomes.values()) > 10, outcomes
+
+
+@pytest.mark.parametrize("names", [["key"], ["value"], ["payload"], ["schema_id"], ["offset"]])
+def test_one_column_is_the_same_as_with_all_others(names: list[str]) -> None:
+    data = batch(framed(some(random.Random(7), 50)))
+    whole = list(BatchColumns(EVERYTHING, NAMES).rows([data]))
+    alone = list(BatchColumns(EVERYTHING, names).rows([data]))
+    assert pa.Table.from_batches(alone).equals(pa.Table.from_batches(whole).select(names))
+
+
+@pytest.mark.parametrize("count", [2, 1000, 2**31 - 1])
+def test_a_batch_that_declares_more_records_than_it_has_room_for_is_rejected(count: int) -> None:
+    data = bytearray(batch([(5, b"key", b"value", [])]))
+    struct.pack_into(">i", data, 57, count)
+    with pytest.raises(CorruptRecordError, match="do not fill"):
+        list(BatchColumns(EVERYTHING, NAMES).rows([bytes(data)]))
+
+
+def test_compiled_loops_read_and_write_within_bounds(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """numba raises IndexError with this option, which is not among those it keeps code for."""
+    if "numpy" in request.node.name:
+        pytest.skip("needs no numba, and so no check of its loops")
+    tests = [__file__, "-k", "numba and not compiled"]
+    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        env={**os.environ, **checked},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+
+
+def test_loops_are_compiled_where_no_folder_can_keep_the_result(
+    request: pytest.FixtureRequest,
+) -> None:
+    if "numpy" in request.node.name:
+        pytest.skip("needs no numba")
+
+    def double(number: int) -> int:
+        return 2 * number
+
+    nowhere = FunctionType(double.__code__.replace(co_filename="<nowhere>"), {}, "double")
+    assert import_module(COMPILED)._compiled(nowhere)(4) == 8
