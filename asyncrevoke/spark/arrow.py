@@ -128,17 +128,6 @@ pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
 
-def split(batch: ArrowRecordBatch, most: int) -> Iterator[ArrowRecordBatch]:
-    """The same rows in slices of at most ``most`` bytes, or of a single row. Copies no content."""
-    rows = batch.num_rows
-    if batch.nbytes <= most or rows < 2:
-        if rows:
-            yield batch
-        return
-    yield from split(batch.slice(0, rows // 2), most)
-    yield from split(batch.slice(rows // 2), most)
-
-
 def map_in_arrow(
     frame: DataFrame,
     task: Callable[[Iterable[ArrowRecordBatch]], Iterator[ArrowRecordBatch]],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.spark.arrow import pa, split
+from asyncrevoke.spark.arrow import pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ def resized(
     waiting: list[ArrowRecordBatch] = []
     size = 0
     for batch in batches:
-        for part in split(batch, most):
+        for part in _split(batch, most):
             waiting.append(part)
             size += part.nbytes
             if size >= most:
@@ -32,6 +32,17 @@ def resized(
                 waiting, size = [], 0
     if waiting:
         yield _joined(waiting)
+
+
+def _split(batch: ArrowRecordBatch, most: int) -> Iterator[ArrowRecordBatch]:
+    """The same rows in slices of at most ``most`` bytes, or of a single row. Copies no content."""
+    rows = batch.num_rows
+    if batch.nbytes <= most or rows < 2:
+        if rows:
+            yield batch
+        return
+    yield from _split(batch.slice(0, rows // 2), most)
+    yield from _split(batch.slice(rows // 2), most)
 
 
 def _joined(batches: list[ArrowRecordBatch]) -> ArrowRecordBatch:
