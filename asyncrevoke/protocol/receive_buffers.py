@@ -17,6 +17,8 @@ _LARGEST_RATIO: Final = 4
 # Responses of this size may have values for which malloc asks the kernel each time.
 _LARGE: Final = 1024 * 1024
 _LARGEST_COUNTED: Final = 31 * 1024 * 1024
+# Looking for views of as many buffers takes some tens of microseconds.
+_MOST_REMEMBERED: Final = 64
 
 
 class ReceiveBuffer(bytearray):
@@ -60,32 +62,49 @@ def raise_trim_threshold(size: int) -> None:
 
 
 class ReceiveBuffers:
-    """Provides buffers, and keeps up to ``most`` bytes of them to be used again."""
+    """Provides buffers, and keeps up to ``most`` bytes of those without views to be used again.
+
+    It also remembers buffers that have views: their memory is in use in any case, and the next
+    response is received into the first one whose views are gone.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # The one that was kept last comes last.
-        self._kept: list[ReceiveBuffer] = []
+        # The one that was remembered last comes last.
+        self._remembered: list[ReceiveBuffer] = []
 
     def take(self, size: int) -> ReceiveBuffer:
         """A buffer of at least ``size`` bytes without views; its content is undefined."""
-        for number, buffer in enumerate(self._kept):
+        for number, buffer in enumerate(self._remembered):
             if size <= len(buffer) <= max(_LARGEST_RATIO * size, _ROUNDED_TO):
                 if buffer.is_viewed:
                     continue
-                del self._kept[number]
+                del self._remembered[number]
                 buffer.uses += 1
                 return buffer
         if size >= _LARGE:
             raise_trim_threshold(self._most)
         return ReceiveBuffer(max(-(-size // _ROUNDED_TO), 1) * _ROUNDED_TO)
 
-    def keep_viewed(self, view: memoryview) -> None:
-        """Keep the buffer of a view for :meth:`take`, which leaves it alone while it has views."""
+    def remember(self, view: memoryview) -> None:
+        """Remember the buffer of a view. :meth:`take` does not provide it while it has views."""
         buffer = buffer_of(view)
         if buffer is None:
             raise TypeError("a view of other memory")
-        self._kept.append(buffer)
-        kept = sum(map(len, self._kept))
-        while kept > self._most:
-            kept -= len(self._kept.pop(0))
+        self._remembered.append(buffer)
+        del self._remembered[:-_MOST_REMEMBERED]
+
+    def free_unused(self) -> None:
+        """Free what buffers without views have beyond ``most`` bytes, the oldest first. To be
+        called for each response, because nothing tells when a view goes."""
+        if sum(map(len, self._remembered)) <= self._most:
+            return
+        left = self._most
+        remembered: list[ReceiveBuffer] = []
+        for buffer in reversed(self._remembered):
+            if not buffer.is_viewed:
+                left -= len(buffer)
+                if left < 0:
+                    continue
+            remembered.append(buffer)
+        self._remembered = remembered[::-1]

@@ -129,10 +129,11 @@ class Frames(asyncio.BufferedProtocol):
     def _deliver_large(self) -> None:
         frame, self._frame = self._frame, _NOTHING
         self._missing = _NOTHING
-        self._buffers.keep_viewed(frame)
+        self._buffers.remember(frame)
         self._deliver(frame)
 
     def _deliver(self, frame: bytes | memoryview) -> bool:
+        self._buffers.free_unused()
         self._ended = not self._receiver.frame_received(frame)
         return not self._ended
 

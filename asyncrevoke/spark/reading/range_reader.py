@@ -25,8 +25,7 @@ MOST_RECORDS = 1000
 NO_PROGRESS_TIMEOUT = 120.0
 
 FETCH_BYTES = 10 * 1024 * 1024
-# Bytes of a partition that are buffered in advance. Buffers of half as many bytes are kept for
-# further responses: three, because a response has some bytes more than FETCH_BYTES.
+# Bytes of a partition that are buffered in advance.
 AHEAD = 64 * 1024 * 1024
 
 

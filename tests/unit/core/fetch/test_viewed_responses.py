@@ -67,7 +67,8 @@ class ViewWorld(FetchWorld):
                 )
             )
             at += len(data)
-        self.buffers.keep_viewed(frame)
+        self.buffers.remember(frame)
+        self.buffers.free_unused()
         buffer = cast("ReceiveBuffer", frame.obj)
         self.reply(
             send,
@@ -317,7 +318,8 @@ def respond_with_batches(world: ViewWorld, send: Send, log: Log, numbers: Counte
                 records=frame[begin:at],
             )
         )
-    world.buffers.keep_viewed(frame)
+    world.buffers.remember(frame)
+    world.buffers.free_unused()
     buffer = cast("ReceiveBuffer", frame.obj)
     response = FetchResponse(error=ErrorCode.none, partitions=tuple(partitions), buffer=buffer)
     del frame

@@ -162,17 +162,44 @@ def test_a_buffer_is_not_used_for_a_frame_that_is_much_smaller() -> None:
     assert len(buffers_of(ends)[0] or b"") < 2 * 10**6
 
 
-def test_no_more_bytes_of_buffers_are_kept_than_allowed() -> None:
+def test_buffers_without_views_are_freed_by_the_next_frame_but_for_the_bytes_to_keep() -> None:
     tracemalloc.start()
     try:
         ends = Ends(limit=10**8, most_kept=3 * 10**6)
         for _ in range(4):
             ends.feed(framed(bytes(2 * 10**6)))
+        ends.feed(framed(b"small"))
         assert tracemalloc.get_traced_memory()[0] > 8 * 10**6
+        last = buffers_of(ends)[3]
         ends.frames.clear()
+        ends.feed(framed(b"small"))
         assert tracemalloc.get_traced_memory()[0] < 3.5 * 10**6
+        ends.feed(framed(bytes(2 * 10**6)))
+        assert buffers_of(ends)[1] is last
     finally:
         tracemalloc.stop()
+
+
+def test_a_buffer_is_used_again_while_others_have_views_of_more_bytes_than_are_kept() -> None:
+    ends = Ends(limit=10**8, most_kept=3 * 10**6)
+    for _ in range(6):
+        ends.feed(framed(bytes(2 * 10**6)))
+    for number in range(6):
+        buffer = buffer_of(ends.frames[0])
+        del ends.frames[0]
+        ends.feed(framed(bytes([number]) * (2 * 10**6)))
+        assert buffer_of(ends.frames[-1]) is buffer
+
+
+def test_the_oldest_buffers_with_views_are_not_used_again_if_there_are_many() -> None:
+    ends = Ends(limit=10**6, most_kept=10**8)
+    for _ in range(65):
+        ends.feed(framed(bytes(100_000)))
+    first, second, *_ = buffers_of(ends)
+    ends.frames.clear()
+    ends.feed(framed(bytes(100_000)))
+    assert buffers_of(ends) == [second]
+    assert first is not second
 
 
 def test_a_frame_comes_out_as_soon_as_its_last_byte_is_there() -> None:
