@@ -17,7 +17,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from asyncrevoke.model import Record
 from asyncrevoke.spark.reading.record_columns import SCHEMA, RecordColumns
 from asyncrevoke.spark.source.data_source import register
-from benchmarks.spark.topic import PARTITIONS, TOPIC, compare, parser, running, values_of
+from benchmarks.spark.topic import (
+    PARTITIONS,
+    SHORT_WAITS,
+    TOPIC,
+    compare,
+    parser,
+    running,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,12 +94,13 @@ def main() -> None:
             reader = reader.option("kafka.isolation.level", "read_committed").options(**options)
             _take(reader.option("subscribe", TOPIC).load())
 
-        fetches = {"kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
+        large = {"kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
         ways = {"asyncrevoke": ours, "asyncrevoke, value only": lambda: ours("value binary")}
         if arguments.jars or arguments.packages:
             ways = {
                 "connector": connector,
-                "connector, 8 MB fetches": lambda: connector(**fetches),
+                "connector, short waits": lambda: connector(**SHORT_WAITS),
+                "connector, also 8 MB fetches": lambda: connector(**SHORT_WAITS, **large),
                 **ways,
             }
         if arguments.prepared:

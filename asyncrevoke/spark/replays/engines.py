@@ -174,6 +174,9 @@ class ReplayJob:
             "includeHeaders": "true",
             "failOnDataLoss": "true",
             "kafka.max.partition.fetch.bytes": str(FETCH_BYTES),
+            # At the end of the log, the requests that end a task follow a fetch that waits for
+            # records, by default for half a second.
+            "kafka.fetch.max.wait.ms": "10",
         }
         options |= self.source_options
         if config.security_protocol != "PLAINTEXT" and (
