@@ -94,13 +94,13 @@ def main() -> None:
             reader = reader.option("kafka.isolation.level", "read_committed").options(**options)
             _take(reader.option("subscribe", TOPIC).load())
 
-        large = {"kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024)}
+        many = {"kafka.max.poll.records": "10000"}
         ways = {"asyncrevoke": ours, "asyncrevoke, value only": lambda: ours("value binary")}
         if arguments.jars or arguments.packages:
             ways = {
                 "connector": connector,
                 "connector, short waits": lambda: connector(**SHORT_WAITS),
-                "connector, also 8 MB fetches": lambda: connector(**SHORT_WAITS, **large),
+                "connector, also large polls": lambda: connector(**SHORT_WAITS, **many),
                 **ways,
             }
         if arguments.prepared:

@@ -174,8 +174,8 @@ class ReplayJob:
             "includeHeaders": "true",
             "failOnDataLoss": "true",
             "kafka.max.partition.fetch.bytes": str(FETCH_BYTES),
-            # At the end of the log, the requests that end a task follow a fetch that waits for
-            # records, by default for half a second.
+            # At the end of the log, the broker answers the connector's request for offsets after a
+            # fetch that waits for records, by default for half a second.
             "kafka.fetch.max.wait.ms": "10",
         }
         options |= self.source_options
