@@ -17,15 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from asyncrevoke.model import Record
 from asyncrevoke.spark.reading.record_columns import SCHEMA, RecordColumns
 from asyncrevoke.spark.source.data_source import register
-from benchmarks.spark.topic import (
-    PARTITIONS,
-    SHORT_WAITS,
-    TOPIC,
-    compare,
-    parser,
-    running,
-    values_of,
-)
+from benchmarks.spark.topic import PARTITIONS, TOPIC, compare, parser, running, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,13 +86,16 @@ def main() -> None:
             reader = reader.option("kafka.isolation.level", "read_committed").options(**options)
             _take(reader.option("subscribe", TOPIC).load())
 
+        # By default, each task of the connector that reads a partition to its end waits half a
+        # second: a request for offsets is answered after a fetch that waits for records.
+        short = {"kafka.fetch.max.wait.ms": "10"}
         many = {"kafka.max.poll.records": "10000"}
         ways = {"asyncrevoke": ours, "asyncrevoke, value only": lambda: ours("value binary")}
         if arguments.jars or arguments.packages:
             ways = {
                 "connector": connector,
-                "connector, short waits": lambda: connector(**SHORT_WAITS),
-                "connector, also large polls": lambda: connector(**SHORT_WAITS, **many),
+                "connector, short waits": lambda: connector(**short),
+                "connector, also large polls": lambda: connector(**short, **many),
                 **ways,
             }
         if arguments.prepared:

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 PARTITIONS = 8
 TOPIC = "benchmark"
-SHORT_WAITS = {"kafka.fetch.max.wait.ms": "10"}
-"""For Spark's connector. By default, each task that reads a partition to its end waits half a
-second: a request for offsets is answered after a fetch that waits for records."""
 _VALUES = 1009
 # Each by itself, not by ``spark.jars.packages``: of the second one not every repository has the
 # release of the same number, and this one works with it.
