@@ -137,7 +137,7 @@ def test_the_garbage_collector_tracks_no_memoryviews_of_small_values() -> None:
     data = built([plain(10 * KIB), (None, None, []), (b"key", b"value", [("name", b"h")])])
     before = tracked_views()
     read = records(data)
-    assert tracked_views() == before
+    assert {id(view) for view in tracked_views()} <= {id(view) for view in before}
     assert [record.view and bytes(record.view) for record in read] == [
         bytes(10 * KIB),
         None,
@@ -148,8 +148,9 @@ def test_the_garbage_collector_tracks_no_memoryviews_of_small_values() -> None:
     assert (read[2].key, read[2].headers) == (b"key", (("name", b"h"),))
 
 
-def tracked_views() -> int:
-    return sum(isinstance(each, memoryview) for each in gc.get_objects())
+def tracked_views() -> list[memoryview]:
+    # isinstance() reads __class__, which raises for a weak proxy whose object is gone.
+    return [each for each in gc.get_objects() if type(each) is memoryview]
 
 
 def test_a_value_that_is_a_small_part_of_its_response_does_not_keep_it() -> None:
