@@ -268,18 +268,19 @@ class _Rules:
 
     def commits(self) -> dict[AnomalyKind, Text]:
         """Commits of an older generation (unless the partition was assigned again since), or of a
-        lower offset."""
+        lower offset, that were sent after the other commit had been accepted."""
         return {
             AnomalyKind.STALE_COMMIT: self._rule(
                 """
-                FROM (SELECT *, max(generation) OVER earlier AS newer,
-                             max_by(session, generation) OVER earlier AS newer_session,
-                             max_by(at_us, generation) OVER earlier AS newer_at
-                      FROM commits WHERE generation >= 0
-                      WINDOW earlier AS (PARTITION BY part ORDER BY at_us, seq
+                FROM (SELECT *, max(accepted) OVER earlier AS newer,
+                             max_by(session, accepted) OVER earlier AS newer_session,
+                             max_by(at_us, accepted) OVER earlier AS newer_at
+                      FROM (SELECT *, if(sends, NULL, generation) AS accepted
+                            FROM commit_times WHERE generation >= 0)
+                      WINDOW earlier AS (PARTITION BY part ORDER BY us, NOT sends, seq
                                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) a
-                WHERE newer > generation
-                  AND at_us > newer_at + if(session = newer_session, 0, {skew})
+                WHERE sends AND newer > generation
+                  AND sent_us > newer_at + if(session = newer_session, 0, {skew})
                   AND NOT EXISTS (SELECT 1 FROM tenancies AS t WHERE t.part = a.part
                       AND t.session = a.session AND t.generation <= a.generation
                       AND t.since > a.newer_at AND t.since <= a.at_us)
@@ -290,13 +291,14 @@ class _Rules:
             ),
             AnomalyKind.COMMIT_REGRESSION: self._rule(
                 """
-                FROM (SELECT *, max(off) OVER earlier AS higher,
-                             max_by(session, off) OVER earlier AS higher_session,
-                             max_by(at_us, off) OVER earlier AS higher_at
-                      FROM commits
-                      WINDOW earlier AS (PARTITION BY part ORDER BY at_us, seq
+                FROM (SELECT *, max(accepted) OVER earlier AS higher,
+                             max_by(session, accepted) OVER earlier AS higher_session,
+                             max_by(at_us, accepted) OVER earlier AS higher_at
+                      FROM (SELECT *, if(sends, NULL, off) AS accepted FROM commit_times)
+                      WINDOW earlier AS (PARTITION BY part ORDER BY us, NOT sends, seq
                                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) a
-                WHERE off < higher AND at_us > higher_at + if(session = higher_session, 0, {skew})
+                WHERE sends AND off < higher
+                  AND sent_us > higher_at + if(session = higher_session, 0, {skew})
                   AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = a.part
                       AND resets.off <= a.off AND resets.at_us BETWEEN a.higher_at AND a.at_us)
                   {of_whole_sessions}

@@ -61,13 +61,21 @@ def _events(*, incomplete: bool) -> dict[str, Text]:
     return {
         # A small table, compared with attempts.
         "events": """
-            SELECT session, seq, kind, part, off, at_us, generation, outcome, facts
+            SELECT session, seq, kind, part, off, at_us, started_us, generation, outcome, facts
             FROM journal WHERE kind IN ('ASSIGN', 'REVOKE_BEGIN', 'WITHDRAWN', 'RELEASED', 'LOST',
                                         'COMMIT', 'RESET', 'SKIPPED')
         """,
+        # Accepted between ``sent_us`` and ``at_us``: a process that was stopped in between records
+        # the response when it continues.
         "commits": """
-            SELECT session, seq, part, off, at_us, generation
+            SELECT session, seq, part, off, at_us, generation,
+                   least(coalesce(started_us, at_us), at_us) AS sent_us
             FROM events WHERE kind = 'COMMIT' AND outcome = 'ok'
+        """,
+        # Each commit twice: when it was sent, and when its response was recorded.
+        "commit_times": """
+            SELECT *, sent_us AS us, true AS sends FROM commits
+            UNION ALL SELECT *, at_us AS us, false AS sends FROM commits
         """,
         # Rows that may have moved a committed offset back.
         "resets": compose(
@@ -113,7 +121,7 @@ _WINDOWS = """
                                      coalesce(tried.off, 0))) AS hi
     FROM bounds
     JOIN known ON known.part = bounds.part
-    LEFT JOIN (SELECT part, max_by(off, (at_us, seq)) AS off
+    LEFT JOIN (SELECT part, max_by(off, (sent_us, at_us, seq)) AS off
                FROM commits GROUP BY part) stood ON stood.part = bounds.part
     LEFT JOIN (SELECT part, max(hi) AS off
                FROM unaccounted GROUP BY part) others ON others.part = bounds.part

@@ -76,7 +76,8 @@ COLUMNS: Final = (
     Column("kind", "string"),
     # Microseconds since the epoch, never decreasing within a session. For an attempt, its end.
     Column("at_us", "long"),
-    # When an attempt began, or a record batch was received.
+    # When an attempt began, a record batch was received, or a commit was sent (null for commits of
+    # earlier releases).
     Column("started_us", "long"),
     Column("group", "string"),
     # For commits and changes of the assignment: the member id and generation (or member epoch).

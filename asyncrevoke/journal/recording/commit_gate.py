@@ -25,8 +25,12 @@ class RecordsCommits(Protocol):
     async def flush(self) -> None:
         """Return when all rows are on disk. Raises JournalError."""
 
-    def committed(self, request: OffsetCommitRequest, reply: Replied | Failed) -> None:
-        """Record the outcome of a commit."""
+    def now(self) -> int:
+        """The time as rows have it: microseconds since the epoch, never decreasing."""
+        ...
+
+    def committed(self, request: OffsetCommitRequest, sent: int, reply: Replied | Failed) -> None:
+        """Record the outcome of a commit. ``sent`` is the time before it was sent."""
 
 
 class CommitGate(ForwardedRequests):
@@ -55,6 +59,7 @@ class CommitGate(ForwardedRequests):
         except TimeoutError:
             what = f"the journal was not on disk within {send.timeout:g} s"
             return Failed(send.request_id, FailureKind.UNREACHABLE, what)
+        sent = self._recorder.now()
         reply = await self._requests.request(send)
-        self._recorder.committed(message, reply)
+        self._recorder.committed(message, sent, reply)
         return reply

@@ -289,7 +289,8 @@ def _facts(entries: list[Fact]) -> tuple[int, ColumnArrays]:
             "at_us": runs([entry.at for entry in entries], ones),
         },
     )
-    for name in ("topic", "partition", "offset", "member", "generation", "outcome", "facts"):
+    names = ("topic", "partition", "offset", "member", "generation", "outcome", "facts")
+    for name in (*names, "started_us"):
         values = [getattr(entry, name) for entry in entries]
         if any(value is not None for value in values):
             columns.runs[name] = runs(values, ones)

@@ -76,7 +76,7 @@ class ReceivedBatches(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """Any other single row."""
+    """Any other single row. ``started_us`` is when a commit was sent."""
 
     kind: RowKind
     at: int
@@ -87,6 +87,7 @@ class Fact(NamedTuple):
     generation: int | None = None
     outcome: CallOutcome | None = None
     facts: str | None = None
+    started_us: int | None = None
 
 
 Entry: TypeAlias = Attempts | Starts | Packed | ReceivedBatches | Fact

@@ -193,6 +193,10 @@ class Recorder:
         if self._writer is not None:
             await self._writer.flush()
 
+    def now(self) -> int:
+        """See :class:`~.commit_gate.RecordsCommits`."""
+        return self._clock()
+
     async def aclose(self) -> None:
         """Record the END row, and close the files. Raises JournalError."""
         if self._closed or self._writer is None:
@@ -455,7 +459,7 @@ class Recorder:
         except IllegalStateError:
             return None  # no longer assigned
 
-    def committed(self, request: OffsetCommitRequest, reply: Replied | Failed) -> None:
+    def committed(self, request: OffsetCommitRequest, sent: int, reply: Replied | Failed) -> None:
         """A broker responded to a commit, or its outcome is unknown."""
         now = self._clock()
         if isinstance(reply, Failed):
@@ -470,9 +474,9 @@ class Recorder:
             outcome = CallOutcome.OK
         member, generation = request.member_id or None, request.generation
         for entry in request.entries:
-            where, offset = entry.partition, entry.offset
-            if where in taken:
-                self._put(Fact(RowKind.COMMIT, now, *where, offset, member, generation, outcome))
+            if entry.partition in taken:
+                fact = Fact(RowKind.COMMIT, now, *entry.partition, entry.offset, member, generation)
+                self._put(fact._replace(outcome=outcome, started_us=sent))
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

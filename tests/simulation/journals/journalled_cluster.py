@@ -54,7 +54,8 @@ class Scribe(InvariantChecker):
         self._tracked: dict[int, bool] = {}
         # Of the member that is about to come.
         self.next_style = ConsumerStyle.LOOP
-        self._commits: dict[tuple[int, int], OffsetCommitRequest] = {}
+        # Requests in flight, and when they were sent.
+        self._commits: dict[tuple[int, int], tuple[OffsetCommitRequest, int]] = {}
 
     def admit(self, member: SimulatedMember) -> None:
         """A member comes into the world, and its consumer is entered."""
@@ -86,9 +87,9 @@ class Scribe(InvariantChecker):
     def before(self, member: SimulatedMember, event: Event) -> None:
         """An event is about to enter a core."""
         if isinstance(event, (Replied, Failed)):
-            request = self._commits.pop((member.client, event.request_id), None)
-            if request is not None:
-                self._recorders[member.client].committed(request, event)
+            commit = self._commits.pop((member.client, event.request_id), None)
+            if commit is not None:
+                self._recorders[member.client].committed(*commit, event)
         super().before(member, event)
 
     def effect(self, member: SimulatedMember, effect: Effect) -> None:
@@ -96,7 +97,7 @@ class Scribe(InvariantChecker):
         recorder = self._recorders[member.client]
         if isinstance(effect, Send) and isinstance(effect.message, OffsetCommitRequest):
             _now(recorder.flush())
-            self._commits[member.client, effect.request_id] = effect.message
+            self._commits[member.client, effect.request_id] = (effect.message, recorder.now())
         elif isinstance(effect, Notify):
             recorder.partitions_changed(effect)
         elif isinstance(effect, Emit):

@@ -1,4 +1,4 @@
-"""Two owners of a partition at once, and work of a session that does not own it."""
+"""Two owners of a partition at once, and work and commits of a session that does not own it."""
 
 from __future__ import annotations
 
@@ -66,3 +66,46 @@ def test_work_after_the_release_is_found_however_soon(tmp_path: Path, what: str,
     result = audited(tmp_path, a, b)
     assert ("ownership", 49, 49) in found(result)
     assert result.status == "FAIL"
+
+
+def stopped_in_a_commit(a: JournalMember, b: JournalMember, sent: int) -> None:
+    """The process of ``a`` is stopped after it has sent a commit. It records the response when it
+    continues, and loses the partition, which ``b`` has handled since."""
+    until = b.end[-1].at + MS
+    a.commits = [a.commit(40, at(40)), a.commit(50, until)._replace(started_us=sent)]
+    lost = a.fact(RowKind.LOST, until, None, 1)
+    a.end = [lost, Fact(RowKind.END, until)]
+    b.commits = [b.commit(70, at(70))._replace(started_us=at(70) - MS), *b.commits]
+
+
+def test_a_commit_whose_response_is_recorded_late_is_not_after_those_in_between(
+    tmp_path: Path,
+) -> None:
+    a, b = clean_run()
+    stopped_in_a_commit(a, b, at(50) - MS)
+    assert found(audited(tmp_path, a, b)) == [("two_owners", None, None)]
+
+
+def test_a_commit_that_was_sent_after_one_of_the_next_owner_is_found(tmp_path: Path) -> None:
+    a, b = clean_run()
+    stopped_in_a_commit(a, b, at(76))
+    assert {kind for kind, *_ in found(audited(tmp_path, a, b))} == {
+        "two_owners",
+        "stale_commit",
+        "commit_regression",
+    }
+
+
+def test_a_commit_sent_before_another_was_accepted_may_have_been_accepted_first(
+    tmp_path: Path,
+) -> None:
+    a, b = clean_run()
+    stopped_in_a_commit(a, b, at(70) - MS)
+    assert {kind for kind, *_ in found(audited(tmp_path, a, b))} == {"two_owners"}
+
+
+def test_a_response_that_is_recorded_late_hides_no_lost_record(tmp_path: Path) -> None:
+    a, b = clean_run()
+    stopped_in_a_commit(a, b, at(50) - MS)
+    del b.attempts[60]
+    assert ("lost", 60, 60) in found(audited(tmp_path, a, b))

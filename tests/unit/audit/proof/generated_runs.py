@@ -248,9 +248,8 @@ class RunGenerator:
     def _commit(
         self, session: Session, partition: _Partition, at: int, offset: int, own: Row
     ) -> None:
-        session.rows.append(
-            row(RowKind.COMMIT, at, partition.number, offset, outcome=CallOutcome.OK, **own)
-        )
+        sent = {"started_us": at - MS // 2, "outcome": CallOutcome.OK}
+        session.rows.append(row(RowKind.COMMIT, at, partition.number, offset, **sent, **own))
         partition.committed = offset
         partition.completion_map = []
 

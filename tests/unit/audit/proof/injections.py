@@ -297,7 +297,9 @@ def stale(run: JournalRun, chance: random.Random) -> Expected | None:
     if not places:
         return None
     session, commit, newest = chance.choice(places)
-    session.add({**commit, "at_us": newest["at_us"] + 60 * MS, "offset": newest["offset"]})
+    sent = newest["at_us"] + 60 * MS
+    later = {"started_us": sent, "at_us": sent + MS, "offset": newest["offset"]}
+    session.add({**commit, **later})
     return Expected(frozenset({("stale_commit", commit["partition"], newest["offset"])}))
 
 
@@ -328,7 +330,9 @@ def regression(run: JournalRun, chance: random.Random) -> Expected | None:
         return None
     session, commit = chance.choice(places)
     lower = commit["offset"] - chance.randrange(1, 3)
-    session.add({**commit, "at_us": commit["at_us"] + 1, "offset": lower})
+    accepted = commit["at_us"]
+    later = {"started_us": accepted + 1, "at_us": accepted + 2, "offset": lower}
+    session.add({**commit, **later})
     part = commit["partition"]
     return Expected(
         frozenset(("commit_regression", part, each) for each in range(lower, commit["offset"]))

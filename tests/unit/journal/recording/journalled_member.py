@@ -111,16 +111,22 @@ class JournalledMember:
 
     def committed(self, offset: int) -> None:
         """The broker has accepted it."""
-        entry = CommitEntry(partition=PARTITION, offset=offset)
-        request = OffsetCommitRequest(
-            group_id="billing",
-            generation=1,
-            member_id="a",
-            group_instance_id=None,
-            entries=(entry,),
-        )
-        response = OffsetCommitResponse(errors=((PARTITION, ErrorCode.none),))
-        self.recorder.committed(request, Replied(1, response))
+        self.recorder.committed(commit_of(offset), self.recorder.now(), ACCEPTED)
+
+
+def commit_of(offset: int) -> OffsetCommitRequest:
+    """A commit of the member."""
+    entry = CommitEntry(partition=PARTITION, offset=offset)
+    return OffsetCommitRequest(
+        group_id="billing",
+        generation=1,
+        member_id="a",
+        group_instance_id=None,
+        entries=(entry,),
+    )
+
+
+ACCEPTED = Replied(1, OffsetCommitResponse(errors=((PARTITION, ErrorCode.none),)))
 
 
 async def main(folder: str, segment_bytes: str) -> None:

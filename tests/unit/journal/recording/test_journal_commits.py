@@ -1,19 +1,25 @@
-"""Rows of a journal are on disk before a commit covers them."""
+"""Rows of a journal are on disk before a commit covers them, and rows of commits."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from unit.journal.journal_rows import rows_of
+from unit.journal.recording.journalled_member import ACCEPTED, JournalledMember, commit_of
 
 from asyncrevoke import Consumer, FatalError, Record
+from asyncrevoke.core.io.effects import Channel, Node, Send
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from asyncrevoke.core.io.effects import Failed, Replied
+    from asyncrevoke.runtime.net.requests import Requests
 
 
 async def test_no_offset_is_committed_whose_rows_cannot_be_synced(
@@ -59,3 +65,25 @@ async def test_a_record_batch_is_on_disk_before_its_records_are_committed(
         monkeypatch.undo()
         assert t.committed("orders", 0) == 1
     assert {"FETCHED", "ATTEMPT"} <= on_disk[-1]
+
+
+async def test_the_row_of_a_commit_says_when_it_was_sent(tmp_path: Path) -> None:
+    now = 1_800_000_000.0
+
+    class Stopped:
+        """The process is stopped before it reads the response."""
+
+        async def request(self, send: Send) -> Replied | Failed:
+            nonlocal now
+            now += 10
+            return ACCEPTED
+
+    member = JournalledMember(tmp_path, wall_clock=lambda: now)
+    await member.begin()
+    sent = Send(1, commit_of(5), Node(1, "a", 1), Channel.COMMIT, timeout=5)
+    gate = member.recorder.requests(cast("Requests", Stopped()))
+    assert await gate.request(sent) is ACCEPTED
+    await member.recorder.aclose()
+    (row,) = rows_of(tmp_path, "COMMIT")
+    assert (row["offset"], row["outcome"]) == (5, "ok")
+    assert (row["started_us"], row["at_us"]) == (1_800_000_000_000_000, 1_800_000_010_000_000)
