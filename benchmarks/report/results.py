@@ -95,8 +95,7 @@ def write_report(results: Mapping[str, Found], folder: Path) -> None:
 def page(results: Mapping[str, Found]) -> str:
     """The text of the page."""
     text = ["# Results", "", _ABOUT, ""]
-    first = next(iter(results.values()))
-    text += ["; ".join(f"{name} {value}" for name, value in first["surroundings"].items()) + "."]
+    text += [f"{'; '.join(_surroundings(results))}."]
     for section in sections(results):
         text += ["", f"## {section.title}", "", section.about]
         if _has_picture(section):
@@ -108,8 +107,21 @@ def page(results: Mapping[str, Found]) -> str:
         if ended:
             text += ["", "Failed:", "", *(f"- {who}: {why}" for who, why in ended.items())]
     text += ["", "## Commands", ""]
-    text += [f"- `{found['command']}`, {found['minutes']:.0f} min" for found in results.values()]
+    text += [f"- `{found['command']}`, {found['minutes']:.1f} min" for found in results.values()]
     return "\n".join(text) + "\n"
+
+
+def _surroundings(results: Mapping[str, Found]) -> Iterator[str]:
+    """Versions and the machine. Steps that were repeated elsewhere are named."""
+    for name in next(iter(results.values()))["surroundings"]:
+        steps: dict[str, list[str]] = {}
+        for step, found in results.items():
+            steps.setdefault(found["surroundings"].get(name, "unknown"), []).append(step)
+        if len(steps) == 1:
+            yield f"{name} {next(iter(steps))}"
+        else:
+            values = (f"{value} ({', '.join(names)})" for value, names in steps.items())
+            yield f"{name} {', '.join(values)}"
 
 
 def _has_picture(section: Section) -> bool:
@@ -117,20 +129,26 @@ def _has_picture(section: Section) -> bool:
 
 
 def _table(section: Section) -> str:
-    ours = section.measures[0].rounds.get(section.ours, [])
+    first = section.measures[0]
+    ours = _shown(first.rounds.get(section.ours, []), first.digits)
     header = ["", *(measure.title for measure in section.measures), "ours ÷ this"]
     rows: list[list[str]] = []
-    for client, rounds in section.measures[0].rounds.items():
+    for client, rounds in first.rounds.items():
         if rounds:
             cells = [spread(m.rounds[client], m.digits) for m in section.measures]
-            this = statistics.median(rounds)
-            ratio = f"{statistics.median(ours) / this:.2f}" if ours and this else ""
+            this = _shown(rounds, first.digits)
+            ratio = "" if ours is None or not this else f"{ours / this:.2f}"
             rows.append([client, *cells, ratio])
         elif client in section.failed:
             why = section.failed[client].replace("|", "\\|")
             blank = [""] * len(section.measures)
             rows.append([client, f"left out because {why}", *blank])
     return table(header, rows)
+
+
+def _shown(values: list[float], digits: int) -> float | None:
+    """The median as the table has it: a ratio of what is below its last digit means nothing."""
+    return round(statistics.median(values), digits) if values else None
 
 
 def spread(values: list[float], digits: int) -> str:

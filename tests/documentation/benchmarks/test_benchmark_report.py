@@ -49,6 +49,24 @@ def test_a_table_has_medians_spreads_and_ratios_and_names_what_was_left_out() ->
     assert ended == f"- {THEIRS}: it died"
 
 
+def test_steps_that_were_measured_with_other_versions_are_named() -> None:
+    same = raw()["raw"]
+    other = raw(surroundings={"Python": "3.13"})["raw"]
+    assert "\nPython 3.11.\n" in page({"raw": same, "large": same})
+    text = page({"raw": same, "large": other, "large-10k": same})
+    assert "\nPython 3.11 (raw, large-10k), 3.13 (large).\n" in text
+
+
+def test_there_is_no_ratio_to_what_is_shown_as_nothing() -> None:
+    rows = [
+        {"client": client, "drain": 0.0, "stall": stall, "first_record": 1.0}
+        for client, stall in (("asyncrevoke cooperative-sticky", 0.004), ("a", 0.003), ("b", 0.1))
+    ]
+    text = page({"stall": {"measured": rows, "failed": {}, **PLAIN}})
+    ratios = [line.split("|")[-2].strip() for line in text.splitlines() if "1.00 (1.00" in line]
+    assert ratios == ["", "", "0.00"]
+
+
 def test_each_section_has_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra bench")
     write_report(raw(), tmp_path)
