@@ -43,6 +43,26 @@ def rules(terms: RuleParameters) -> dict[AnomalyKind, Text]:
     }
 
 
+def _lower_commits(column: LiteralString, skew_us: int) -> Sql:
+    """The commits whose ``column`` is lower than ``highest``, that of a commit which was accepted
+    before they were sent: by the session ``other``, at ``other_at``."""
+    return compose(
+        """
+        (SELECT * FROM (
+            SELECT *, max(accepted) OVER earlier AS highest,
+                   max_by(session, accepted) OVER earlier AS other,
+                   max_by(at_us, accepted) OVER earlier AS other_at
+            FROM (SELECT *, if(sends, NULL, {column}) AS accepted FROM commit_times)
+            WINDOW earlier AS (PARTITION BY part ORDER BY us, NOT sends, seq
+                               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
+         WHERE sends AND {column} < highest
+           AND sent_us > other_at + if(session = other, 0, {skew}))
+    """,
+        column=column,
+        skew=skew_us,
+    )
+
+
 class _Rules:
     """The queries of the rules, in the order of the report."""
 
@@ -55,6 +75,8 @@ class _Rules:
             "keys": boolean(terms.keys),
             "missing_before": "",
             "missing_done": "",
+            "of_lower_offset": _lower_commits("off", terms.skew_us),
+            "of_older_generation": _lower_commits("generation", terms.skew_us),
             "of_whole_sessions": "",
             "of_whole_pairs": "",
             "skew": terms.skew_us,
@@ -272,43 +294,29 @@ class _Rules:
         return {
             AnomalyKind.STALE_COMMIT: self._rule(
                 """
-                FROM (SELECT *, max(accepted) OVER earlier AS newer,
-                             max_by(session, accepted) OVER earlier AS newer_session,
-                             max_by(at_us, accepted) OVER earlier AS newer_at
-                      FROM (SELECT *, if(sends, NULL, generation) AS accepted
-                            FROM commit_times WHERE generation >= 0)
-                      WINDOW earlier AS (PARTITION BY part ORDER BY us, NOT sends, seq
-                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) a
-                WHERE sends AND newer > generation
-                  AND sent_us > newer_at + if(session = newer_session, 0, {skew})
+                FROM {of_older_generation} a
+                WHERE generation >= 0
                   AND NOT EXISTS (SELECT 1 FROM tenancies AS t WHERE t.part = a.part
                       AND t.session = a.session AND t.generation <= a.generation
-                      AND t.since > a.newer_at AND t.since <= a.at_us)
+                      AND t.since > a.other_at AND t.since <= a.at_us)
                 """,
-                sessions=("session", "newer_session"),
-                generations=("generation", "newer"),
-                newer_us="newer_at",
+                sessions=("session", "other"),
+                generations=("generation", "highest"),
+                newer_us="other_at",
             ),
             AnomalyKind.COMMIT_REGRESSION: self._rule(
                 """
-                FROM (SELECT *, max(accepted) OVER earlier AS higher,
-                             max_by(session, accepted) OVER earlier AS higher_session,
-                             max_by(at_us, accepted) OVER earlier AS higher_at
-                      FROM (SELECT *, if(sends, NULL, off) AS accepted FROM commit_times)
-                      WINDOW earlier AS (PARTITION BY part ORDER BY us, NOT sends, seq
-                                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) a
-                WHERE sends AND off < higher
-                  AND sent_us > higher_at + if(session = higher_session, 0, {skew})
-                  AND NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = a.part
-                      AND resets.off <= a.off AND resets.at_us BETWEEN a.higher_at AND a.at_us)
+                FROM {of_lower_offset} a
+                WHERE NOT EXISTS (SELECT 1 FROM resets WHERE resets.part = a.part
+                      AND resets.off <= a.off AND resets.at_us BETWEEN a.other_at AND a.at_us)
                   {of_whole_sessions}
                 """,
-                hi="higher - 1",
-                sessions=("session", "higher_session"),
+                hi="highest - 1",
+                sessions=("session", "other"),
                 generations=("generation",),
                 committed="off",
-                before="higher",
-                before_us="higher_at",
+                before="highest",
+                before_us="other_at",
             ),
         }
 

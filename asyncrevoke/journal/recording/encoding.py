@@ -289,8 +289,8 @@ def _facts(entries: list[Fact]) -> tuple[int, ColumnArrays]:
             "at_us": runs([entry.at for entry in entries], ones),
         },
     )
-    names = ("topic", "partition", "offset", "member", "generation", "outcome", "facts")
-    for name in (*names, "started_us"):
+    # The other fields have the names of their columns.
+    for name in Fact._fields[2:]:
         values = [getattr(entry, name) for entry in entries]
         if any(value is not None for value in values):
             columns.runs[name] = runs(values, ones)
