@@ -1,9 +1,9 @@
 """Every option of a consumer: its default, its unit, and its hazard."""
 
 from asyncrevoke.config.checks import ASSIGNORS
-from asyncrevoke.config.consumer_config import (
+from asyncrevoke.config.consumer_config import ConsumerConfig
+from asyncrevoke.config.consumer_options import (
     CommitMode,
-    ConsumerConfig,
     ConsumerOptions,
     GroupProtocol,
     IsolationLevel,

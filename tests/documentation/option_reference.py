@@ -14,7 +14,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin
 
-from asyncrevoke.config import ConsumerConfig, consumer_config
+from asyncrevoke.config import ConsumerConfig, consumer_options
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 # Each page has the options from this one on, up to the first one of the next page.
@@ -64,7 +64,7 @@ def spelled_out(annotation: str) -> str:
     """An annotation without aliases: the values of a Literal instead of its name."""
 
     def values(alias: re.Match[str]) -> str:
-        meaning = getattr(consumer_config, alias[0], None)
+        meaning = getattr(consumer_options, alias[0], None)
         if get_origin(meaning) in (Literal, UnionType, Union):
             return " | ".join(values_of(meaning))
         return alias[0]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.config.consumer_config import Compression
+    from asyncrevoke.config.consumer_options import Compression
 
 _NAMES: Final = (
     "topic",

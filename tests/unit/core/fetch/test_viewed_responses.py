@@ -30,7 +30,7 @@ from asyncrevoke.protocol.records import decode_batches
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.config.consumer_config import ValueAs
+    from asyncrevoke.config.consumer_options import ValueAs
     from asyncrevoke.core.io.effects import Send
     from asyncrevoke.model import Record
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.config.consumer_config import RevokeGaps
+    from asyncrevoke.config.consumer_options import RevokeGaps
     from asyncrevoke.model import Record
 
 # Larger than any offset: no gap may be dropped.
