@@ -8,13 +8,12 @@ from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
 from kio.schema.produce.v8.response import ProduceResponse
 
 from asyncrevoke.backoff import Backoff
-from asyncrevoke.config.topics import create_topics_command, is_legal_topic
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
 from asyncrevoke.producing.error_table import ProduceAction, action_for, rejection
 from asyncrevoke.producing.queueing.partition_queue import PartitionQueue
 from asyncrevoke.producing.queueing.result_group import GroupAppender
-from asyncrevoke.producing.queueing.result_topic import ResultTopic
+from asyncrevoke.producing.queueing.result_topics import ResultTopics
 from asyncrevoke.producing.record_batch import ResultBatch, record_bytes
 from asyncrevoke.producing.requests import (
     InitProducerIdRequest,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.producing.encoded_records import EncodedRecords
     from asyncrevoke.producing.queueing.result_group import QueuedResult, ResultGroup
-    from asyncrevoke.producing.queueing.result_topic import OutputPartitions
+    from asyncrevoke.producing.queueing.result_topic import OutputPartitions, ResultTopic
     from asyncrevoke.producing.record_batch import ResultSink
     from asyncrevoke.producing.requests import PartitionResponse
 
@@ -44,17 +43,11 @@ if TYPE_CHECKING:
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
 # Bytes of a record; brokers close the connection above socket.request.max.bytes (100 MiB).
 LARGEST_RECORD: Final = 100 * 1024 * 1024 - 64 * 1024
-_NEVER: Final = float("inf")
-_LONGEST_BACKOFF: Final = 1.0
 _RETRIES: Final = (
     ProduceAction.RETRY,
     ProduceAction.RETRY_IN_DOUBT,
     ProduceAction.REFRESH,
     ProduceAction.NEW_SEQUENCE,
-)
-_TOPIC_REJECTIONS: Final = (
-    ErrorCode.topic_authorization_failed,
-    ErrorCode.invalid_topic_exception,
 )
 
 
@@ -85,28 +78,22 @@ class ProducerCore:
         memory: int,
         compress_separately: bool = False,
     ) -> None:
-        self._bootstrap = list(bootstrap)
+        self._topics = ResultTopics(bootstrap, metadata_max_age=metadata_max_age)
         self._request_timeout = request_timeout
         self._delivery_timeout = delivery_timeout
-        self._metadata_max_age = metadata_max_age
         self._compression = compression
         self._memory = memory
         self._compress_separately = compress_separately
         self._uncompressed: list[ResultBatch] = []
-        self._nodes: dict[int, Node] = {}
-        self._requests_to_any = -1
-        self._topics: dict[str, ResultTopic] = {}
         # Queues with batches, in the order in which their first batches were added.
         self._active: dict[PartitionQueue, ResultTopic] = {}
         self._busy: set[int] = set()
         self._producer_id: int | None = None
-        self._producer_id_requested = self._metadata_requested = False
+        self._producer_id_requested = False
         # Whether a producer id is requested before there are batches.
         self._prepares = False
-        self._metadata_due = _NEVER
         self._producer_id_due = 0.0
-        self._metadata_backoff = Backoff(0.05, _LONGEST_BACKOFF)
-        self._producer_id_backoff = Backoff(0.05, _LONGEST_BACKOFF)
+        self._producer_id_backoff = Backoff(0.05, 1.0)
         # The reason of the last failed request, for errors.
         self._last_failure = "no broker has responded"
         self.queued_bytes = 0
@@ -158,8 +145,8 @@ class ProducerCore:
 
     def has_room(self, now: float, topic: str) -> bool:
         """Whether the topic is known and there is memory for results. Raises PublishError."""
-        if not self.is_known(topic):
-            self.want(now, topic)
+        if not self._topics.is_known(topic):
+            self._topics.want(now, topic)
             return False
         return self.queued_bytes < self._memory
 
@@ -222,8 +209,8 @@ class ProducerCore:
 
     def partitions(self, now: float, topic: str) -> OutputPartitions | None:
         """The partitions of a topic; None while they are unknown. Raises PublishError."""
-        if not self.is_known(topic):
-            self.want(now, topic)
+        if not self._topics.is_known(topic):
+            self._topics.want(now, topic)
             return None
         return self._topics[topic].partitions()
 
@@ -234,12 +221,7 @@ class ProducerCore:
 
     def want(self, now: float, topic: str) -> None:
         """Request the partitions of a topic. Raises PublishError."""
-        if not is_legal_topic(topic):
-            # A request with this name could not be encoded, and would end the producer.
-            raise PublishError(topic, "no topic can have this name")
-        if topic not in self._topics:
-            self._topics[topic] = ResultTopic(topic)
-            self._metadata_due = min(self._metadata_due, now)
+        self._topics.want(now, topic)
 
     def prepare(self, now: float, topic: str) -> None:
         """Request what the first record for this topic would wait for. Raises PublishError."""
@@ -248,7 +230,7 @@ class ProducerCore:
 
     def is_known(self, topic: str) -> bool:
         """Whether the partitions of a topic are known."""
-        return topic in self._topics and bool(self._topics[topic].queues)
+        return self._topics.is_known(topic)
 
     def why_not(
         self, topic: str, *, in_time: bool, others_wait: bool = False
@@ -257,55 +239,43 @@ class ProducerCore:
 
         After an error of a topic, its metadata is not requested again unless ``others_wait``.
         """
-        known = self._topics.get(topic)
-        if known is None or (known.queues and in_time):
+        if not self._topics.is_known(topic):
+            return self._topics.why_unknown(
+                topic, self._last_failure, in_time=in_time, others_wait=others_wait
+            )
+        if in_time:
             return None
-        if known.queues:
-            return PublishError(topic, f"the producer's memory stays full: {self._last_failure}")
-        rejected = known.error in _TOPIC_REJECTIONS
-        if in_time and not rejected:
-            return None
-        if not others_wait:
-            del self._topics[topic]
-        if rejected:
-            return PublishError(topic, rejection(known.error, None))
-        if known.error is ErrorCode.unknown_topic_or_partition:
-            first = self._bootstrap[0]
-            command = create_topics_command(first.host, first.port, [topic])
-            return PublishError(topic, f"the topic does not exist: create it by `{command}`")
-        return PublishError(topic, f"its partitions are unknown: {self._last_failure}")
+        return PublishError(topic, f"the producer's memory stays full: {self._last_failure}")
 
     # --- requests --------------------------------------------------------------------------------
 
     def requests(self, now: float) -> list[Outgoing]:
         """The requests to send now. Call :meth:`response_received` for each."""
         outgoing: list[Outgoing] = []
-        if self._metadata_due <= now and not self._metadata_requested and self._topics:
-            self._metadata_requested = True
-            self._metadata_due = _NEVER
-            message = MetadataRequest(topics=tuple(sorted(self._topics)))
-            outgoing.append(Outgoing(self._any_node(), message))
+        if (request := self._topics.request(now)) is not None:
+            outgoing.append(Outgoing(self._topics.any_node(), request))
         if self._producer_id is not None:
             outgoing += self._produce_requests(now, self._producer_id)
         elif self._wants_producer_id() and self._producer_id_due <= now:
             self._producer_id_requested = True
-            outgoing.append(Outgoing(self._any_node(), InitProducerIdRequest()))
+            outgoing.append(Outgoing(self._topics.any_node(), InitProducerIdRequest()))
         return outgoing
 
     def _wants_producer_id(self) -> bool:
         return bool(self._active or self._prepares) and not self._producer_id_requested
 
     def _produce_requests(self, now: float, producer_id: int) -> Iterator[Outgoing]:
-        by_leader: dict[int, list[PartitionQueue]] = {}
-        sizes: dict[int, int] = {}
+        by_leader: dict[Node, list[PartitionQueue]] = {}
+        sizes: dict[Node, int] = {}
         for queue, topic in self._active.items():
             if queue.in_flight or queue.retry_at > now:
                 continue
             number = queue.partition.partition
-            leader = topic.leaders[number]
-            if leader in self._busy or leader not in self._nodes:
-                if leader not in self._nodes:
-                    self._refresh(now)
+            leader = self._topics.leader(topic, number)
+            if leader is None:
+                self._topics.refresh(now)
+                continue
+            if leader.node_id in self._busy:
                 continue
             batch = queue.batches[0]
             if self._compress_separately and batch.is_slow_to_compress:
@@ -321,10 +291,10 @@ class ProducerCore:
                 topic.partitioner.batch_closed(number, topic.led, len(topic.queues))
             by_leader.setdefault(leader, []).append(queue)
         for leader, queues in by_leader.items():
-            self._busy.add(leader)
+            self._busy.add(leader.node_id)
             batches = [(queue.partition, queue.start(producer_id)) for queue in queues]
             message = produce_request(batches, self._request_timeout)
-            yield Outgoing(self._nodes[leader], message, tuple(queues))
+            yield Outgoing(leader, message, tuple(queues))
 
     def to_compress(self) -> list[ResultBatch]:
         """The batches to compress before the next :meth:`requests`; each is returned once."""
@@ -344,8 +314,7 @@ class ProducerCore:
 
     def next_at(self, now: float) -> float:
         """When to call :meth:`requests` and :meth:`expire` again if no response comes before."""
-        # Without a topic, no metadata is requested.
-        due = self._metadata_due if self._topics and not self._metadata_requested else _NEVER
+        due = self._topics.due
         if self._producer_id is None and self._wants_producer_id():
             due = min(due, self._producer_id_due)
         for queue in self._active:
@@ -377,7 +346,8 @@ class ProducerCore:
         if isinstance(reply, Failed):
             self._last_failure = reply.detail or reply.kind.value
         if isinstance(outgoing.message, MetadataRequest):
-            self._metadata_received(now, message if isinstance(message, MetadataResponse) else None)
+            metadata = message if isinstance(message, MetadataResponse) else None
+            self._topics.received(now, metadata, self._active)
         elif isinstance(outgoing.message, InitProducerIdRequest):
             response = entity if isinstance(entity, InitProducerIdResponse) else None
             self._producer_id_received(now, response)
@@ -394,30 +364,6 @@ class ProducerCore:
         for queue in list(self._active):
             while queue.batches:
                 self._ended(queue, queue.failed()).failed(error)
-
-    def _metadata_received(self, now: float, response: MetadataResponse | None) -> None:
-        self._metadata_requested = False
-        if response is None or response.error is not ErrorCode.none or not response.brokers:
-            if response is not None and response.error is ErrorCode.rebootstrap_required:
-                self._nodes = {}
-            self._metadata_due = now + self._metadata_backoff.failed()
-            return
-        self._nodes = {
-            each.node_id: Node(each.node_id, each.host, each.port) for each in response.brokers
-        }
-        for metadata in response.topics:
-            if metadata.name in self._topics:
-                self._topics[metadata.name].learn(metadata)
-        missing = [topic for topic in self._topics.values() if not topic.queues]
-        leaderless = any(
-            topic.leaders[queue.partition.partition] not in self._nodes
-            for queue, topic in self._active.items()
-        )
-        if missing or leaderless:
-            self._metadata_due = now + self._metadata_backoff.failed()
-        else:
-            self._metadata_backoff.succeeded()
-            self._metadata_due = min(self._metadata_due, now + self._metadata_max_age)
 
     def _producer_id_received(self, now: float, response: InitProducerIdResponse | None) -> None:
         self._producer_id_requested = False
@@ -458,7 +404,7 @@ class ProducerCore:
                     queue.retry(now, in_doubt=True)
                 case ProduceAction.REFRESH:
                     queue.retry(now, in_doubt=False)
-                    self._refresh(now)
+                    self._topics.refresh(now)
                 case ProduceAction.NEW_SEQUENCE:
                     queue.begin_epoch(now)
                     if queue.needs_producer_id():
@@ -472,7 +418,7 @@ class ProducerCore:
         for queue in queues:
             if queue.in_flight:
                 queue.retry(now, in_doubt=not unsent)
-        self._refresh(now)
+        self._topics.refresh(now)
 
     def _fail_first(self, queue: PartitionQueue, why: str) -> None:
         batch = self._ended(queue, queue.failed())
@@ -484,17 +430,6 @@ class ProducerCore:
             self._active.pop(queue, None)
         return batch
 
-    def _any_node(self) -> Node:
-        """The known brokers and bootstrap addresses in turn, because the cluster may move."""
-        candidates = [*self._nodes.values(), *self._bootstrap]
-        self._requests_to_any += 1
-        return candidates[self._requests_to_any % len(candidates)]
-
     def _no_partition(self, now: float, topic: str, number: int, count: int) -> PublishError:
-        self._refresh(now)
+        self._topics.refresh(now)
         return PublishError(topic, f"there is no partition {number}: it has {count}")
-
-    def _refresh(self, now: float) -> None:
-        """Request metadata after a backoff, unless a request is due soon."""
-        if self._metadata_due > now + _LONGEST_BACKOFF:
-            self._metadata_due = now + self._metadata_backoff.failed()
