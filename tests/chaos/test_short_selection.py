@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from chaos.environment.proxied_brokers import Stage
@@ -19,11 +19,13 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 # Other tests use the machine at the same time.
 SLACK = 10.0
-SELECTION: list[tuple[ProtocolName, int, tuple[str, ...]]] = [
-    ("cooperative", 1, ("leave", "kill", "cut")),
-    ("eager", 1, ("hang", "raise", "refuse")),
-    ("consumer", 1, ("black-hole", "long-freeze")),
-    ("cooperative", 3, ("black-hole", "broker-kill")),
+# Where no fault may cost a session, it is long enough for a machine that is busy.
+_LONG_SESSION: dict[str, Any] = {"session_timeout": 15.0}
+SELECTION: list[tuple[ProtocolName, int, tuple[str, ...], dict[str, Any]]] = [
+    ("cooperative", 1, ("leave", "kill", "cut"), {}),
+    ("eager", 1, ("hang", "raise", "refuse"), _LONG_SESSION),
+    ("consumer", 1, ("black-hole", "long-freeze"), {}),
+    ("cooperative", 3, ("black-hole", "broker-kill"), _LONG_SESSION),
 ]
 
 
@@ -37,9 +39,9 @@ def stages() -> Iterator[dict[int, Stage]]:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "size", "faults"),
+    ("protocol", "size", "faults", "options"),
     SELECTION,
-    ids=[f"{protocol} on {size}: {', '.join(faults)}" for protocol, size, faults in SELECTION],
+    ids=[f"{protocol} on {size}: {', '.join(faults)}" for protocol, size, faults, _ in SELECTION],
 )
 async def test_faults_lose_and_reorder_nothing_and_repeat_only_permitted_records(
     stages: dict[int, Stage],
@@ -47,6 +49,7 @@ async def test_faults_lose_and_reorder_nothing_and_repeat_only_permitted_records
     protocol: ProtocolName,
     size: int,
     faults: tuple[str, ...],
+    options: dict[str, Any],
 ) -> None:
     if size not in stages:
         for other in stages.values():
@@ -55,7 +58,7 @@ async def test_faults_lose_and_reorder_nothing_and_repeat_only_permitted_records
         stages[size] = Stage(size)
     stages[size].start()
     scenario = Scenario(1, protocol, tuple(FAULTS[name] for name in faults))
-    outcome = await run(stages[size], scenario, tmp_path, slack=SLACK)
+    outcome = await run(stages[size], scenario, tmp_path, slack=SLACK, options=options)
     found = outcome.check_run
     assert not found.faults, "\n".join([*found.faults, f"evidence: {outcome.evidence}"])
     assert found.produced > 0

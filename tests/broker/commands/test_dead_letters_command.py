@@ -40,7 +40,7 @@ def kafka(
 ) -> HandlerTopic:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASYNCREVOKE_BOOTSTRAP_SERVERS", kafka_broker.bootstrap_servers)
-    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
+    return HandlerTopic(kafka_broker, kafka_topic)
 
 
 def command(*arguments: str) -> Result:

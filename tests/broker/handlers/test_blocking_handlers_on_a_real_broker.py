@@ -28,7 +28,7 @@ async def test_a_killed_worker_process_loses_nothing_and_keeps_the_order_of_keys
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    kafka = HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
+    kafka = HandlerTopic(kafka_broker, kafka_topic)
     await kafka.produce(COUNT)
     consumer = Consumer(**kafka.options())
     consumer.handler(kafka.topic, run_in="process", retry=SOON)(append)

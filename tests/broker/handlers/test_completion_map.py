@@ -130,7 +130,7 @@ async def test_the_next_owner_of_a_revoked_partition_skips_completed_records(
     servers = kafka_broker.bootstrap_servers
     await produce(servers, kafka_topic, 200)
     first = Consumer(
-        bootstrap_servers=servers, group_id=kafka_topic, commit_interval=60.0, close_timeout=6.0
+        bootstrap_servers=servers, group_id=kafka_topic, commit_interval=60.0, close_timeout=10.0
     )
     all_but_one = asyncio.Event()
     handled: set[int] = set()

@@ -22,7 +22,7 @@ KINDS = ("created", "paid", "deleted", "unknown")
 
 @pytest.fixture
 def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
-    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
+    return HandlerTopic(kafka_broker, kafka_topic)
 
 
 def kind_of(number: int) -> str:

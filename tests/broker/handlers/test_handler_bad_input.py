@@ -25,7 +25,7 @@ TEN_MB = b"0123456789" * 1_000_000
 
 @pytest.fixture
 def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
-    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
+    return HandlerTopic(kafka_broker, kafka_topic)
 
 
 # -- a dead letter topic that does not exist ------------------------------------------------------

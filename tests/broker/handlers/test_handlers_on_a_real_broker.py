@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from asyncrevoke import BatchError, Consumer, HandlerContext, Record, Retry, TopicPartition
 
@@ -30,8 +29,9 @@ SOON = Retry(attempts=3, backoff=0.05)
 class HandlerTopic:
     """The broker of the session, and a topic with its dead letter topic."""
 
-    def __init__(self, address: str, topic: str) -> None:
-        self.address = address
+    def __init__(self, broker: RunningBroker, topic: str) -> None:
+        self._broker = broker
+        self.address = broker.bootstrap_servers
         self.topic = topic
         self.dead = f"{topic}.dlq"
 
@@ -41,13 +41,7 @@ class HandlerTopic:
     async def create(
         self, topic: str, partitions: int = 1, settings: dict[str, str] | None = None
     ) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
-        await admin.start()
-        try:
-            new = NewTopic(topic, partitions, 1, topic_configs=settings or {})
-            await admin.create_topics([new])
-        finally:
-            await admin.close()
+        await asyncio.to_thread(self._broker.create_topic, topic, partitions, None, settings)
 
     async def produce(self, count: int, partitions: int = 1, size: int = 0) -> None:
         async with AIOKafkaProducer(bootstrap_servers=self.address) as producer:
@@ -83,7 +77,7 @@ class HandlerTopic:
 
 @pytest.fixture
 def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
-    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
+    return HandlerTopic(kafka_broker, kafka_topic)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -186,7 +180,7 @@ async def test_a_dead_letter_that_the_broker_rejects_pauses_its_partition_and_dr
 async def test_a_failure_pauses_its_partition_until_it_is_resumed(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
-    kafka = HandlerTopic(kafka_broker.bootstrap_servers, f"{kafka_topic}.two")
+    kafka = HandlerTopic(kafka_broker, f"{kafka_topic}.two")
     await kafka.create(kafka.topic, 2)
     await kafka.produce(20, partitions=2)
     consumer = Consumer(**kafka.options())
@@ -256,7 +250,7 @@ async def test_a_resource_that_does_not_open_ends_the_run(kafka: HandlerTopic) -
 async def test_batches_are_of_one_partition_in_order_and_failed_values_are_tried_again(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
-    kafka = HandlerTopic(kafka_broker.bootstrap_servers, f"{kafka_topic}.two")
+    kafka = HandlerTopic(kafka_broker, f"{kafka_topic}.two")
     await kafka.create(kafka.topic, 2)
     await kafka.produce(100, partitions=2)
     consumer = Consumer(**kafka.options())

@@ -19,6 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from asyncrevoke import ConsumerConfig
+from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.observer import describe_group
@@ -174,13 +175,6 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def status(port: int, path: str) -> tuple[int, dict[str, Any]] | None:
     try:
         async with httpx.AsyncClient() as client:
@@ -207,12 +201,23 @@ async def until_ready(app: App, port: int) -> dict[str, Any]:
     return response[1]
 
 
+async def until_shared(app: App, port: int) -> None:
+    """Wait until each of two workers has two of the four partitions."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        body = await until_ready(app, port)
+        assigned = {each["worker"]: each["assigned"] for each in body["consumers"]}
+        if assigned == {1: 2, 2: 2}:
+            return
+        assert time.monotonic() < deadline, (body, app.log)
+        await asyncio.sleep(0.05)
+
+
 async def test_workers_share_the_partitions_and_sigterm_drains_all_of_them(app: App) -> None:
-    port = free_port()
+    port = next(free_ports())
     app.start("--workers", "2", "--health-port", str(port))
-    body = await until_ready(app, port)
-    assert [each["worker"] for each in body["consumers"]] == [1, 2]
-    await app.until_members(2)
+    await until_shared(app, port)
+    assert len(await app.members()) == 2
     await app.produce(*[b"slow"] * 8)
     await app.until(lambda: len({pid for pid, *_ in app.said("started")}) == 2)
     app.process.send_signal(signal.SIGTERM)
@@ -231,9 +236,9 @@ async def test_workers_share_the_partitions_and_sigterm_drains_all_of_them(app: 
 
 
 async def test_metrics_of_all_workers_are_served_and_a_frozen_worker_is_left_out(app: App) -> None:
-    port = free_port()
+    port = next(free_ports())
     app.start("--workers", "2", "--health-port", str(port), "--metrics")
-    await until_ready(app, port)
+    await until_shared(app, port)
 
     async def until_assigned(total: int, *workers: str) -> None:
         deadline = time.monotonic() + DEADLINE
@@ -364,7 +369,7 @@ async def test_a_changed_file_is_loaded_again_also_after_one_that_cannot_be(app:
 
 
 async def test_one_process_reports_health_and_slow_clients_do_not_delay_it(app: App) -> None:
-    port = free_port()
+    port = next(free_ports())
     app.start("--health-port", str(port))
     await until_ready(app, port)
     clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]

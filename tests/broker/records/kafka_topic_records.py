@@ -78,14 +78,19 @@ async def read(consumer: Consumer, count: int) -> list[bytes]:
 
 
 async def rest(consumer: Consumer) -> list[bytes]:
-    """What comes until nothing has come for a second."""
+    """All further records of the partitions that are not paused."""
     values: list[bytes] = []
     async with asyncio.timeout(DEADLINE):
-        while not consumer.assignment() or None in map(consumer.position, consumer.assignment()):
+        while not consumer.assignment() or not await _is_at_end(consumer):
             values.extend(record.value or b"" for record in (await consumer.poll(0.2)).records)
         while batch := (await consumer.poll(1)).records:
             values.extend(record.value or b"" for record in batch)
     return values
+
+
+async def _is_at_end(consumer: Consumer) -> bool:
+    ends = await consumer.end_offsets(*consumer.assignment() - consumer.paused())
+    return all(consumer.position(tp) == end for tp, end in ends.items())
 
 
 def numbers(count: int, start: int = 0) -> Counter[bytes]:

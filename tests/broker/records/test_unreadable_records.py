@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
 @pytest.fixture
 def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
-    return HandlerTopic(kafka_broker.bootstrap_servers, kafka_topic)
+    return HandlerTopic(kafka_broker, kafka_topic)
 
 
 SPOILED = raw_batch(

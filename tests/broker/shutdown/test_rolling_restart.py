@@ -38,7 +38,7 @@ async def test_a_rolling_broker_restart_while_members_join_and_leave_loses_and_r
 
     def consumer() -> Consumer:
         # A coordinator that takes over may know a member that has left: it waits for its session.
-        return numbers.consumer(commit_interval=0.2, request_timeout=5.0, session_timeout=6.0)
+        return numbers.consumer(commit_interval=0.2, request_timeout=5.0, session_timeout=12.0)
 
     async def come_and_go() -> int:
         visits = 0

@@ -167,11 +167,12 @@ async def test_closing_abandons_records_that_wait_behind_a_slow_key(
     before = member.handled
     assert await member.terminate() == 0, member.log
     assert member.has_closed
-    # One may have begun between the look at the output and the signal, or until it was heard.
-    assert len(member.handled) <= len(before) + 2
+    # Some may have begun between the look at the output and the signal, or until it was heard.
+    assert len(member.handled) <= len(before) + 10
+    before = member.handled
     # What the slow key's records have let pass is in the completion map, none of it is repeated.
     member.start(protocol, "none")
-    await member.until(lambda: len(member.handled) >= RECORDS - len(before) - 2)
+    await member.until(lambda: len(member.handled) >= RECORDS - len(before))
     assert await member.terminate() == 0, member.log
     assert not set(member.handled) & set(before)
     assert await committed(kafka_broker, kafka_topic) == RECORDS
