@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.demo.run import committed_offsets
 from asyncrevoke.model import TopicPartition
@@ -85,8 +85,7 @@ async def test_the_images_command_responds_to_probes_and_drains_on_sigterm(
     kafka_broker.create_topic(f"{kafka_topic}.dlq", 1)
     folder = tmp_path / f"billing-{uuid.uuid4().hex[:8]}"
     program, *arguments = project(folder, kafka_topic)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    port = next(free_ports())
     assert program == "asyncrevoke"
     arguments[arguments.index("--health-port") + 1] = str(port)
     arguments[arguments.index("--health-host") + 1] = "127.0.0.1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -193,8 +194,10 @@ async def test_a_signal_drains_all_consumers_that_the_command_names(
 async def test_if_one_consumer_fails_the_others_leave_their_groups(
     app: App, kafka_broker: RunningBroker, kafka_topic: str, order: bytes, code: int
 ) -> None:
-    await produce(kafka_broker, kafka_topic, order)
+    await produce(kafka_broker, kafka_topic, b"order")
     app.start("app:audit")
+    await app.until(lambda: app.said("ended") == ["order"] == app.said("noted"))
+    await produce(kafka_broker, kafka_topic, order)
     assert await app.ended() == code, app.log
     assert app.log.count("Traceback") == 1
     assert (await group(kafka_broker, f"{kafka_topic}-audit"))[1] == 0
@@ -249,4 +252,5 @@ async def test_lines_below_the_level_are_not_shown(
     await app.until(lambda: app.said("ended") == ["order"])
     app.process.send_signal(signal.SIGTERM)
     assert await app.ended() == 0
-    assert app.log == ""
+    shown = re.findall(r"\[(\w+) *\]", app.log)
+    assert set(shown) <= {"warning"}, app.log

@@ -130,7 +130,9 @@ async def test_a_broker_that_is_silent_or_drops_connections_is_retried_with_back
 ) -> None:
     clock = asyncio.get_running_loop().time
     await numbers.send(30)
-    async with NumberedMember(numbers.consumer(request_timeout=1.0), tasks=True) as member:
+    # The heartbeat thread would log pauses of this process.
+    consumer = numbers.consumer(request_timeout=1.0, heartbeat_thread=False)
+    async with NumberedMember(consumer, tasks=True) as member:
         await member.has(30)
         with caplog.at_level(logging.INFO, "asyncrevoke"):
             caplog.clear()
@@ -146,7 +148,7 @@ async def test_a_broker_that_is_silent_or_drops_connections_is_retried_with_back
         proxy.heal()
         await member.has_all(numbers)
     assert not member.lost
-    assert len(lines) <= 6, lines
+    assert len(lines) <= 8, lines
     assert any("waiting for a broker" in line and proxy.address in line for line in lines), lines
 
 
@@ -254,10 +256,10 @@ async def test_a_slow_link_delays_records_and_not_heartbeats(
     numbers: Numbers, proxy: FaultyProxy
 ) -> None:
     await numbers.send(3)
-    consumer = numbers.consumer(session_timeout=2.0, heartbeat_interval=0.3, commit_interval=0.1)
+    consumer = numbers.consumer(session_timeout=6.0, heartbeat_interval=0.3, commit_interval=0.1)
     async with NumberedMember(consumer, tasks=True) as member:
         await member.has(3)
-        proxy.bandwidth = 20_000  # bytes per second: about four seconds for these
+        proxy.bandwidth = 10_000  # bytes per second: these take longer than the session
         await numbers.send(1000)
         await member.has_all(numbers)
         proxy.heal()

@@ -17,6 +17,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import admin
 
+from asyncrevoke import ConsumerConfig
+from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.groups.errors import GroupsError
+from asyncrevoke.groups.observer import describe_group
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,6 +38,7 @@ class Members:
     """Processes of the example, which share a database."""
 
     def __init__(self, address: str, topic: str, folder: Path, protocol: str) -> None:
+        self._address, self._group = address, topic
         self._places = ["--bootstrap", address, "--topic", topic, "--group", topic]
         self._places += ["--protocol", protocol]
         self._database = folder / "counts.sqlite"
@@ -41,13 +47,16 @@ class Members:
 
     async def start(self, name: str) -> None:
         """Start a process, and wait until it owns a partition: SIGTERM would kill it before."""
-        owners = self.owners()
+        before = await self._owning(name)
         arguments = [*self._places, "--database", str(self._database), "--instance", name]
         with self._log.open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-u", str(EXAMPLE), *arguments], stdout=log, stderr=log
             )
-        await self.until(lambda _: bool(self.owners() - owners))
+        deadline = time.monotonic() + DEADLINE
+        while not await self._owning(name) - before:
+            assert time.monotonic() < deadline, self._log.read_text()[-5000:]
+            await asyncio.sleep(0.02)
 
     def end(self, name: str, number: signal.Signals) -> int:
         process = self.processes.pop(name)
@@ -57,8 +66,16 @@ class Members:
     def counted(self) -> Counter[bytes]:
         return Counter(dict(self._rows("SELECT key, count FROM counts")))
 
-    def owners(self) -> set[str]:
-        return {owner for (owner,) in self._rows("SELECT owner FROM positions")}
+    async def _owning(self, name: str) -> set[str]:
+        """The ids under which the member of this name is in the group with partitions."""
+        async with GroupsClient(ConsumerConfig(bootstrap_servers=self._address)) as cluster:
+            try:
+                members = (await describe_group(cluster, self._group)).members
+            except GroupsError:  # there is none yet
+                return set()
+        return {
+            each.member_id for each in members if each.group_instance_id == name and each.assigned
+        }
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
         if not self._database.exists():

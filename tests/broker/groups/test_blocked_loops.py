@@ -46,9 +46,8 @@ async def test_the_heartbeat_thread_keeps_a_blocked_member_in_the_group(
     assert member.handled == await numbers.written()
     assert await numbers.committed() == 80
     blocked = [r.getMessage() for r in caplog.records if "event loop blocked" in r.getMessage()]
-    assert len(blocked) == 1
-    assert "blocked_member.py:" in blocked[0]
-    assert block.__name__ in blocked[0]
+    (here,) = [line for line in blocked if block.__name__ in line]
+    assert "blocked_member.py:" in here
     assert not threads()
 
 

@@ -167,7 +167,7 @@ async def test_kip848_members_share_the_partitions_and_no_record_repeats(kafka: 
         await until(lambda: len(first.values) == 100)
         async with second:
             await shared(first, second)
-            assert first.epoch == second.epoch > 0
+            await until(lambda: first.epoch == second.epoch > 0)
             await produce(100)
             await until(lambda: len(first.values) + len(second.values) == kafka.sent)
         await shared(first)
@@ -191,10 +191,12 @@ async def test_kept_partitions_are_read_and_committed_while_a_revocation_is_dela
             await until(lambda: first.keep)
             kept = first.assigned - first.keep
             epoch, began, before = first.epoch, time.monotonic(), len(first.values)
+            slowest = 0.0
             async with asyncio.timeout(DEADLINE):
-                while time.monotonic() - began < 3.0:
+                while (turn := time.monotonic()) - began < 3.0:
                     await produce(8)
                     await asyncio.sleep(0.005)
+                    slowest = max(slowest, time.monotonic() - turn)
             # Their owner has not acknowledged: nobody has got them, and no epoch has moved.
             assert first.epoch == epoch
             assert second.assigned == frozenset()
@@ -204,7 +206,7 @@ async def test_kept_partitions_are_read_and_committed_while_a_revocation_is_dela
                 for tp in kept
                 for earlier, later in zip(first.arrivals[tp], first.arrivals[tp][1:], strict=False)
             ]
-            assert max(gaps) < 1.5
+            assert max(gaps) < 1.5 + 2 * slowest
             await until(lambda: len(first.values) == kafka.sent // 2)
             flowing = sum(len(first.arrivals[tp]) for tp in kept)
             async with asyncio.timeout(DEADLINE):
