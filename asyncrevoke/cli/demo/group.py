@@ -115,6 +115,12 @@ class DemoGroup:
                     self._errors(name),
                 )
 
+    def is_starting(self, *members: str) -> bool:
+        """Whether one of these members, by default of all, has not been assigned partitions yet:
+        SIGTERM may end such a process at once."""
+        names = members or self._processes
+        return any(self.progress.member(name).state == "starting" for name in names)
+
     @property
     def all_handled(self) -> bool:
         """Whether every acknowledged record was handled."""

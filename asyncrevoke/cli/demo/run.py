@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 REFRESH = 0.125
 CATCH_UP_TIMEOUT = 30.0
+# Longest time that a step, and the end, wait for a member that is starting.
+START_TIMEOUT = 30.0
 
 
 class DemoRun:
@@ -74,6 +76,10 @@ class DemoRun:
         try:
             for step in self._steps:
                 await self._watch(partial(self._reached, step), producing)
+                if step.action is Action.STOP:
+                    await self._watch(
+                        partial(self._can_leave, step.member), producing, START_TIMEOUT
+                    )
                 for group in self._groups.values():
                     committed: Mapping[TopicPartition, int] = {}
                     if step.action is Action.KILL:
@@ -85,6 +91,7 @@ class DemoRun:
                 producing,
                 CATCH_UP_TIMEOUT,
             )
+            await self._watch(self._can_leave, producing, START_TIMEOUT)
             for group in self._groups.values():
                 group.stop()
             await self._watch(
@@ -118,6 +125,10 @@ class DemoRun:
 
     def _reached(self, step: ScheduleStep) -> bool:
         return now() - self.begin >= step.at
+
+    def _can_leave(self, *members: str) -> bool:
+        """Whether these members, by default all, handle SIGTERM in each group."""
+        return not any(group.is_starting(*members) for group in self._groups.values())
 
     def _acknowledged(self, topic: str, record: Produced) -> None:
         self._groups[topic].acknowledged(record)

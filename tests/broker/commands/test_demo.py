@@ -83,6 +83,29 @@ def test_demo_compares_with_aiokafka_and_repeats_only_records_of_killed_members(
 
 
 @pytest.mark.slow
+def test_demo_stops_a_member_that_starts_slowly_once_it_can_leave(
+    kafka_broker: RunningBroker, tmp_path: Path
+) -> None:
+    """Its process takes longer to start than until the schedule stops it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\n"
+        "if 'asyncrevoke.cli.demo.member.main' in sys.orig_argv:\n"
+        "    time.sleep(4)\n"
+    )
+    demo = command(
+        *("demo", "--seconds", "6", "--rate", "50", "--json", "--max-stall", "60"),
+        *("--picture", str(tmp_path / "timeline.svg")),
+        ASYNCREVOKE_BROKER=kafka_broker.bootstrap_servers,
+        PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT))),
+    )
+    output, errors = demo.communicate(timeout=90)
+    assert demo.returncode == 0, output + errors
+    own = json.loads(output)["asyncrevoke"]
+    assert own["handled"] == own["produced"] > 200
+    assert (own["lost"], own["repeated"]) == (0, 0)
+
+
+@pytest.mark.slow
 def test_the_page_of_a_demo_stays_open_until_ctrl_c(
     kafka_broker: RunningBroker, tmp_path: Path
 ) -> None:
