@@ -113,13 +113,14 @@ async def test_no_client_logs_the_password_at_debug(
     broker = HostileBroker()
     broker.mechanism = mechanism
     broker.on[SASL_AUTHENTICATE] = scram_challenge(4096)
+    broker.on[METADATA] = announced
     node = await broker.start()
     options = {
         **SASL,
         "bootstrap_servers": f"127.0.0.1:{node.port}",
         "sasl_mechanism": mechanism,
         "sasl_plain_password": "planted-password",
-        "request_timeout_ms": 300,
+        "request_timeout_ms": 20_000,
     }
     try:
         with pytest.raises(KafkaConnectionError):

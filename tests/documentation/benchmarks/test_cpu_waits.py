@@ -29,8 +29,9 @@ def waits(*code: str, at_least: float) -> list[float]:
     found: list[float | None] = []
     try:
         with noted.noted():
-            while time.monotonic() < begin + 30 and not all(
-                waited is not None and waited > at_least for waited in (found or [None])[:2]
+            while time.monotonic() < begin + 30 and (
+                None in (found or [None])
+                or not all(waited is not None and waited > at_least for waited in found[:2])
             ):
                 time.sleep(0.01)
                 end = max(time.monotonic() - 0.1, begin)

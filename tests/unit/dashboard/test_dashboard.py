@@ -256,16 +256,19 @@ async def test_a_router_is_made_before_its_consumer_is_entered() -> None:
         dashboard_router()
 
 
-async def test_a_stream_has_a_picture_at_once_and_one_after_each_change() -> None:
+async def test_a_stream_has_a_picture_at_once_and_one_after_each_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("asyncrevoke.dashboard.app._LATEST", 600.0)
     history = History("billing")
-    stream = Dashboard(history).stream()
+    stream = Dashboard(history).stream(600.0)
     assert await anext(stream) == b"retry: 50\n\n"
     first = json.loads((await anext(stream)).removeprefix(b"data: "))
     assert first["title"] == "billing"
     changed = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
     history.hold(FIRST, "till", "draining")
-    async with asyncio.timeout(0.3):
+    async with asyncio.timeout(10):
         second = json.loads((await changed).removeprefix(b"data: "))
     assert "orders" in second["lanes"]
     await stream.aclose()

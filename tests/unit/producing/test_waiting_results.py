@@ -55,6 +55,7 @@ async def test_all_that_wait_for_a_missing_topic_learn_that_it_is_missing(
     broker: ScriptedResultsBroker,
 ) -> None:
     broker.missing = {"orders"}
+    broker.request_timeout = 0.6
     producer = broker.open_producer()
     async with asyncio.timeout(5):
         calls = [producer.publish("orders", b"%d" % number) for number in range(3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from types import SimpleNamespace
 from typing import cast
@@ -138,15 +139,17 @@ async def test_callbacks_that_are_due_run_before_a_call_returns() -> None:
 async def test_until_waits_for_results_of_threads() -> None:
     consumer = Consumer(group_id="billing")
     handled: list[str] = []
+    ready = threading.Event()
 
     @consumer.handler("orders")
     async def handle(value: str) -> None:
-        await anyio.to_thread.run_sync(time.sleep, 0.05)
+        await anyio.to_thread.run_sync(ready.wait, 30)
         handled.append(value)
 
     async with TestConsumer(consumer) as t:
         await t.publish("orders", "x")
         assert handled == []
+        ready.set()
         await t.until(lambda: handled)
         with pytest.raises(TimeoutError, match="the condition is still false"):
             await t.until(lambda: False, within=0.05)

@@ -65,3 +65,15 @@ def kind(outcome: Replied | Failed) -> FailureKind:
 def detail(outcome: Replied | Failed) -> str:
     assert isinstance(outcome, Failed), outcome
     return outcome.detail
+
+
+async def responded_once(start: Start) -> BrokerChannels:
+    """A broker that has responded to a request, and responds to no further one."""
+
+    async def once(correlation: int, writer: asyncio.StreamWriter) -> None:
+        if setup.broker.requests == 1:
+            await well(correlation, writer)
+
+    setup = await start(once)
+    await setup.send()
+    return setup

@@ -12,6 +12,7 @@ from wire.channels.broker_channels import (
     BrokerChannels,
     Start,
     kind,
+    responded_once,
     well,
 )
 
@@ -58,22 +59,10 @@ async def test_over_an_open_connection_a_request_begins_at_once_and_gets_its_res
     assert all(isinstance(outcome, Replied) for outcome in outcomes)
 
 
-async def _responded_once(start: Start) -> BrokerChannels:
-    """A broker that has responded to a request, and responds to no further one."""
-
-    async def once(correlation: int, writer: asyncio.StreamWriter) -> None:
-        if setup.broker.requests == 1:
-            await well(correlation, writer)
-
-    setup = await start(once)
-    await setup.send()
-    return setup
-
-
 async def test_what_has_begun_fails_at_the_end_of_its_time_and_others_with_it(
     start: Start,
 ) -> None:
-    setup = await _responded_once(start)
+    setup = await responded_once(start)
     outcomes: list[Replied | Failed] = []
     assert _begun(setup, outcomes)
     assert _begun(setup, outcomes, timeout=SHORT)
@@ -104,7 +93,7 @@ async def test_what_cannot_be_written_fails_later_and_keeps_the_connection(start
 async def test_what_has_begun_fails_when_its_channel_is_dropped_and_not_before_that_returns(
     start: Start,
 ) -> None:
-    setup = await _responded_once(start)
+    setup = await responded_once(start)
     outcomes: list[Replied | Failed] = []
     assert _begun(setup, outcomes)
     setup.channels.reset(setup.node, Channel.HEARTBEAT)

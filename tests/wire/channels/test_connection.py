@@ -13,6 +13,7 @@ from wire.channels.broker_channels import (
     detail,
     kind,
     never,
+    responded_once,
     well,
 )
 from wire.fake_broker import FakeBroker, framed, heartbeat_response
@@ -182,7 +183,7 @@ async def test_a_frame_is_rejected_by_its_size_before_it_is_read(start: Start, s
 async def test_a_response_that_never_comes_is_a_timeout_and_drops_the_connection(
     start: Start,
 ) -> None:
-    setup = await start(never)
+    setup = await responded_once(start)
     outcome = await setup.send(timeout=SHORT)
     assert kind(outcome) is FailureKind.TIMEOUT
     assert "did not respond to Heartbeat within 0.1 s" in detail(outcome)
@@ -190,7 +191,7 @@ async def test_a_response_that_never_comes_is_a_timeout_and_drops_the_connection
 
 
 async def test_a_timeout_disconnects_the_requests_that_wait_behind_it(start: Start) -> None:
-    setup = await start(never)
+    setup = await responded_once(start)
     first = asyncio.ensure_future(setup.send(timeout=SHORT))
     second = asyncio.ensure_future(setup.send())
     assert kind(await first) is FailureKind.TIMEOUT
@@ -346,7 +347,7 @@ async def test_a_response_to_nothing_drops_the_connection(start: Start) -> None:
 
 
 async def test_an_idle_connection_is_closed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncrevoke.runtime.net.connection._IDLE_SECONDS", SHORT)
+    monkeypatch.setattr("asyncrevoke.runtime.net.connection._IDLE_SECONDS", 2.0)
     setup = await start(well)
     assert isinstance(await setup.send(), Replied)
     await setup.broker.until(lambda: setup.broker.open == 0)

@@ -71,6 +71,7 @@ async def test_a_topic_that_does_not_exist_is_named_with_the_command_that_create
     broker: ScriptedResultsBroker,
 ) -> None:
     broker.missing.add("dlq")
+    broker.request_timeout = 0.6
     letters = DeadLetterProducer(broker.open_producer)
     with pytest.raises(PublishError, match="topics create dlq"):
         await letters.send("dlq", letter(0))

@@ -42,6 +42,8 @@ class ScriptedResultsBroker(ScriptedSockets):
     def __init__(self) -> None:
         super().__init__()
         self.partitions = 1
+        # Seconds, until open_producer: a result fails after three times as long.
+        self.request_timeout = 10.0
         self.missing: set[str] = set()
         self.errors: dict[bytes, ErrorCode] = {}
         self.written: list[tuple[str, bytes | None, bytes | None]] = []
@@ -54,7 +56,7 @@ class ScriptedResultsBroker(ScriptedSockets):
 
     def open_producer(self) -> Producer:
         if self._producer is None:
-            config = ConsumerConfig(request_timeout=0.6, fetch_max_wait=0.1)
+            config = ConsumerConfig(request_timeout=self.request_timeout, fetch_max_wait=0.1)
             self._producer = Producer(config, self, [Node(-1, "a", 1)], lambda: 1000.0)
         return self._producer
 

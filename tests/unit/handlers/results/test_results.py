@@ -287,6 +287,7 @@ async def test_a_topic_that_does_not_exist_fails_the_record_with_the_command_tha
     broker: ScriptedResultsBroker,
 ) -> None:
     broker.missing.add("results")
+    broker.request_timeout = 0.6
     async with running(echo, publish_to="results", open_producer=broker.open_producer) as run:
         run.source.feed(record(0))
         error = await run.failure()
