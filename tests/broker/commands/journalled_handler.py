@@ -1,4 +1,4 @@
-"""A program to be killed: handles records with a journal. Prints each commit point that it has.
+"""A program to be killed: handles records, 3,000 at most, with a journal, and prints how many.
 
 Arguments: bootstrap servers, topic (also the group), folder, "strict" (content by batches), "fast"
 (by records) or "bare" (without), and the topic that takes the journal as well, if any.
@@ -11,6 +11,8 @@ from asyncrevoke import Consumer, Record
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.format.schema import Content
 
+# However late the signal comes, it comes in the middle of the work.
+MOST = 3000
 CONTENT: dict[str, Content] = {"fast": "records", "strict": "batches"}
 
 
@@ -28,6 +30,8 @@ async def main(servers: str, topic: str, folder: str, mode: str, sink: str) -> N
     @consumer.handler(topic)
     async def handle(record: Record) -> None:
         nonlocal handled
+        if record.offset >= MOST:
+            await asyncio.Event().wait()
         await asyncio.sleep(0.005)
         handled += 1
         if handled % 50 == 0:

@@ -365,10 +365,12 @@ async def test_cancelled_polls_during_disconnects_lose_no_record(
     handled: Counter[Place] = Counter()
     cancelled = 0
     lost: set[TopicPartition] = set()
+    entered: set[Consumer] = set()
 
     async def member(consumer: Consumer) -> None:
         nonlocal cancelled
         async with consumer:
+            entered.add(consumer)
             while True:
                 try:
                     async with asyncio.timeout(chance.random() * 0.02):
@@ -385,6 +387,7 @@ async def test_cancelled_polls_during_disconnects_lose_no_record(
     async with numbers.trickling():
         await until(lambda: len(handled) >= 100, "100 records")
         loops.append(asyncio.create_task(member(consumers[1])))
+        await until(lambda: consumers[1] in entered, "the second member is entered")
         await until(
             lambda: handled.total() >= 1000 and bool(consumers[1].assignment()),
             "1000 records, and two members",

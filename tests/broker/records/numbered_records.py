@@ -137,6 +137,7 @@ class NumberedMember:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
+        await until(lambda: self._entered or self.failed, "the consumer is entered")
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -198,8 +199,8 @@ class NumberedMember:
 
     @property
     def running(self) -> bool:
-        """Whether the consumer has been entered and the loop goes on."""
-        return self._entered and not self.failed
+        """Whether the loop goes on."""
+        return not self.failed
 
     @property
     def failed(self) -> bool:
