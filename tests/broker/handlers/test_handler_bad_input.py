@@ -100,7 +100,9 @@ async def test_a_value_of_10_mb_is_handled_retried_and_dead_lettered(
     async with consumer:
         await until(lambda: len(calls) == 5)
         consumer.stop()
-    assert calls == [b"before", TEN_MB, TEN_MB, b"after", TEN_MB]
+    assert calls[:3] == [b"before", TEN_MB, TEN_MB]
+    # The record in the retry topic has no order with those of the topic.
+    assert sorted(calls[3:]) == [TEN_MB, b"after"]
     assert await kafka.committed() == 3
     (letter,) = await kafka.dead_letters(1)
     assert letter.value == TEN_MB
