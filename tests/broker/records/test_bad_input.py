@@ -204,7 +204,8 @@ async def test_a_missing_topic_is_read_once_it_is_created(
         await until(lambda: member.handled.total() == 60, "all records")
     assert set(member.handled.values()) == {2}  # two topics, and the same places in both
     warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert len([warning for warning in warnings if later.topic in warning]) == 1, caplog.text
+    # A machine that pauses blocks the event loop.
+    assert len([line for line in warnings if "event loop" not in line]) == 1, caplog.text
 
 
 @pytest.mark.kafka_topic(partitions=3, config={"max.message.bytes": str(8 * 1024 * 1024)})
