@@ -52,7 +52,7 @@ class Delaying(NumberedMember):
 
 
 def has(member: NumberedMember, partitions: int) -> bool:
-    return member.running and len(member.consumer.assignment()) == partitions
+    return not member.failed and len(member.consumer.assignment()) == partitions
 
 
 async def test_a_member_without_a_common_assignor_is_rejected_and_the_others_continue(

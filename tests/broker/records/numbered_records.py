@@ -198,11 +198,6 @@ class NumberedMember:
         assert not self.failed
 
     @property
-    def running(self) -> bool:
-        """Whether the loop goes on."""
-        return not self.failed
-
-    @property
     def failed(self) -> bool:
         """Whether the loop has ended by itself."""
         return self._task is not None and self._task.done()
