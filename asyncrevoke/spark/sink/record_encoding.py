@@ -12,7 +12,7 @@ import numpy as np
 
 from asyncrevoke.producing.encoded_records import EncodedRecords
 from asyncrevoke.producing.producer_core import LARGEST_RECORD
-from asyncrevoke.spark.arrow import Array, StructListArray, pa, pc
+from asyncrevoke.spark.arrow import Array, StructArray, StructListArray, pa, pc
 from asyncrevoke.spark.sink.binary_column import BinaryColumn, Numbers
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ def encode_rows(rows: Rows, starts: Numbers) -> list[EncodedRecords]:
     in_batch = np.arange(count) - starts.repeat(sizes)
     first = rows.timestamp[starts]
     last = np.maximum.reduceat(rows.timestamp, starts)
-    tails, tail_sizes = (_NO_HEADERS, 1) if rows.headers is None else _headers(rows.headers)
+    tails, tail_sizes = (
+        (_NO_HEADERS, 1)
+        if rows.headers is None or not len(entries := rows.headers.flatten())
+        else _headers(_list_lengths(rows.headers), entries)
+    )
     key_length = np.where(rows.key.null, _NULL_LENGTH, rows.key.length)
     value_length = np.where(rows.value.null, _NULL_LENGTH, rows.value.length)
     # The attributes of a record are 0.
@@ -99,16 +103,17 @@ def headers_size(headers: StructListArray) -> Numbers:
     return cast("Numbers", totals[ends] - totals[ends - lengths])
 
 
-def _headers(headers: StructListArray) -> tuple[Array, Numbers]:
-    """The encoded headers of each row with their count, and the sizes of these in bytes."""
-    lengths = _list_lengths(headers)
-    flat = headers.flatten()
-    missing = pc.or_(pc.is_null(flat), pc.is_null(flat.field("key")))
+def _headers(lengths: Numbers, entries: StructArray) -> tuple[Array, Numbers]:
+    """The encoded headers of each row with their count, and the sizes of these in bytes.
+
+    ``lengths`` are the numbers of headers of the rows; at least one row has a header.
+    """
+    missing = pc.or_(pc.is_null(entries), pc.is_null(entries.field("key")))
     if pc.any(missing).as_py():
         at: int = pc.index(missing, True).as_py()
         row = int(np.cumsum(lengths).searchsorted(at, side="right"))
         raise RejectedRow(row, "one of its headers has no key: only the value may be null")
-    name, value = BinaryColumn.of(flat.field("key")), BinaryColumn.of(flat.field("value"))
+    name, value = BinaryColumn.of(entries.field("key")), BinaryColumn.of(entries.field("value"))
     value_length = np.where(value.null, _NULL_LENGTH, value.length)
     encoded = _joined(_varints([name.length]), name.array, _varints([value_length]), value.array)
     bounds = np.zeros(len(lengths) + 1, np.int32)

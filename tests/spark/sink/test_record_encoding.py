@@ -146,6 +146,24 @@ def test_rows_of_one_key_are_cut_into_batches_of_bounded_size() -> None:
     assert [int(row) for each in batches for row in each.rows] == list(range(count))
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pa.array([None, None], HEADERS),
+        pa.array([[], []], HEADERS),
+        pa.array([[], None], HEADERS),
+        pa.array([[{"key": "cut", "value": b"off"}], None, []], HEADERS).slice(1),
+    ],
+)
+def test_rows_of_which_none_has_a_header_are_written_without_headers(headers: Any) -> None:
+    batches = encoded({"key": ["k", "k"], "value": ["a", "b"], "headers": headers})
+    ((_, records),) = read(batches).items()
+    assert [(row, value, found) for row, _, value, _, found in records] == [
+        (0, b"a", []),
+        (1, b"b", []),
+    ]
+
+
 def test_a_column_names_the_topic_of_each_row() -> None:
     batches = encoded({"value": ["0", "1", "2"], "topic": ["a", "b", "a"]}, topic=None)
     rows: dict[str, list[int]] = {"a": [], "b": []}
