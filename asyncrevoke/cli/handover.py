@@ -12,7 +12,14 @@ from rich.text import Text
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.flags import as_flags
-from asyncrevoke.cli.terminal import FAILED, add_row, exit_on_errors, failed_with, table_console
+from asyncrevoke.cli.terminal import (
+    FAILED,
+    add_row,
+    exit_on_errors,
+    failed_with,
+    print_line,
+    table_console,
+)
 from asyncrevoke.errors import AsyncRevokeError
 from asyncrevoke.printable import printable
 
@@ -43,9 +50,10 @@ def handover(
     """Let a consumer group continue where a streaming query of Spark has stopped.
 
     Shows, for each partition, the committed offset of the group, the new offset, and the offsets
-    that the group would skip or repeat. Stop the query and all members of the group first. The exit
-    code is 0 if the offsets are shown, or committed and read back; 1 if they cannot be committed, 2
-    if an option or the folder is wrong.
+    that the group would skip or repeat. In partitions that the checkpoint does not have, the group
+    begins at the first offset, unless it has committed one. Stop the query and all members of the
+    group first. The exit code is 0 if the offsets are shown, or committed and read back; 1 if they
+    cannot be committed, 2 if an option or the folder is wrong.
 
     Example: `asyncrevoke handover /data/checkpoint --group billing --topic orders --apply`
     """
@@ -86,6 +94,7 @@ def as_json_text(plan: Handover, *, committed: bool) -> str:
             "to": move.after,
             "skipped": move.skipped,
             "repeated": move.repeated,
+            "new": move.new,
         }
         for move in plan.moves
     ]
@@ -110,6 +119,14 @@ def show(plan: Handover) -> None:
             str(move.repeated),
         )
     console.print(table)
+    for move in plan.moves:
+        if move.new:
+            stays = "has committed" if move.before == move.after else "begins at its first offset"
+            print_line(
+                console,
+                f"The checkpoint has no offset of {move.partition}: "
+                f"the group {stays} {move.after}.",
+            )
     if plan.pending is not None:
         console.print(
             f"Batch {plan.pending} of the query began and has not completed: the group handles its "

@@ -49,6 +49,28 @@ def test_handing_over_is_shown_first_and_applied_then(
     assert "committed for group" in applied.output
     again = CliRunner().invoke(commands, words)
     assert f"group {kafka_topic} (empty)" in again.output
+    assert "has no offset" not in again.output
+
+
+@pytest.mark.broker
+@pytest.mark.kafka_topic(partitions=2)
+def test_partitions_that_the_checkpoint_does_not_have_are_named(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path / "ck", {"0": 0})
+    words = ["handover", str(folder), "--group", kafka_topic, "--topic", kafka_topic]
+    words += ["--bootstrap-servers", kafka_broker.bootstrap_servers]
+    shown = CliRunner().invoke(commands, [*words, "--apply"])
+    assert shown.exit_code == 0, shown.output
+    start = f"The checkpoint has no offset of {kafka_topic}-1: the group "
+    assert f"{start}begins at its first offset 0." in shown.output
+    again = CliRunner().invoke(commands, words)
+    assert f"{start}has committed 0." in again.output
+    moves = json.loads(CliRunner().invoke(commands, [*words, "--json"]).stdout)["moves"]
+    assert [(each["partition"], each["to"], each["new"]) for each in moves] == [
+        (0, 0, False),
+        (1, 0, True),
+    ]
 
 
 def test_a_wrong_folder_is_a_wrong_option(tmp_path: Path) -> None:

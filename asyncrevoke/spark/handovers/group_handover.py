@@ -45,7 +45,8 @@ class OffsetMove(NamedTuple):
     ``before`` is the offset that the group has committed, or None; ``after`` the offset to commit.
     ``begins`` and ``ends`` are the first offset and the end of the log. ``skipped`` counts offsets
     that the group would not process, ``repeated`` those that it would process again. Some of them
-    may be gaps.
+    may be gaps. ``new``: the query or replay has no offset of this partition, so the group begins
+    at its first offset, or stays at the offset that it has committed.
     """
 
     partition: TopicPartition
@@ -53,6 +54,7 @@ class OffsetMove(NamedTuple):
     after: int
     begins: int
     ends: int
+    new: bool = False
 
     @property
     def skipped(self) -> int:
@@ -108,6 +110,11 @@ def handover(
     :func:`~asyncrevoke.spark.handovers.checkpoint.read_checkpoint`. Stop the query first;
     otherwise the group would process again what the query processes later.
 
+    Partitions of these topics that a checkpoint or ranges do not have are committed at their first
+    offset, unless the group has committed an offset of them: they were added after the last batch,
+    and a group with ``auto_offset_reset="latest"`` would skip their records. A mapping is taken as
+    it is.
+
     The group must have no members: the broker rejects the commit otherwise. A killed member counts
     until its session timeout. Consumers that use ``assign`` are not members, so they are not
     detected.
@@ -130,7 +137,9 @@ def plan_handover(
     sink: str | Path | None = None,
 ) -> Handover:
     """What a handover would change. Commits nothing. Raises the errors of :func:`handover`."""
-    return run_blocking(_plan(configured(bootstrap), _offsets_of(source, topic, sink), group))
+    found = _offsets_of(source, topic, sink)
+    exact = isinstance(source, Mapping)
+    return run_blocking(_plan(configured(bootstrap), found, group, exact=exact))
 
 
 def apply_handover(
@@ -151,7 +160,10 @@ def _offsets_of(source: Source, topic: str | None, sink: str | Path | None) -> C
     )
 
 
-async def _plan(config: ConsumerConfig, found: CheckpointOffsets, group: str) -> Handover:
+async def _plan(
+    config: ConsumerConfig, found: CheckpointOffsets, group: str, *, exact: bool
+) -> Handover:
+    """``exact``: without the partitions that ``found`` does not have."""
     if not found.offsets:
         raise HandoverError("there are no offsets to commit")
     async with consumer_of(config) as consumer:
@@ -174,9 +186,11 @@ async def _plan(config: ConsumerConfig, found: CheckpointOffsets, group: str) ->
             f"{unknown[0].topic} has no partition {unknown[0].partition}: the topic was deleted "
             "and created again, or this is another cluster"
         )
+    new = () if exact else log.first.keys() - found.offsets.keys()
+    offsets = found.offsets | {tp: max(log.first[tp], before.get(tp, 0)) for tp in new}
     moves = tuple(
-        OffsetMove(tp, before.get(tp), offset, log.first[tp], log.last[tp])
-        for tp, offset in sorted(found.offsets.items())
+        OffsetMove(tp, before.get(tp), offset, log.first[tp], log.last[tp], tp in new)
+        for tp, offset in sorted(offsets.items())
     )
     return Handover(
         group,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
@@ -11,8 +11,13 @@ from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.errors import DataLossError
 
 if TYPE_CHECKING:
-    from asyncrevoke.spark.reading.log_bounds import LogBounds
+    from collections.abc import Iterable
 
+    from asyncrevoke.spark.reading.log_bounds import LogBounds
+    from asyncrevoke.spark.reading.offsets import OffsetRange
+
+FIRST_OF_NEW_PARTITION: Final = 0
+"""Where the log of a partition begins when it is created."""
 _TOPIC_ID = "topic_id"
 _OFFSETS = "offsets"
 
@@ -141,6 +146,22 @@ def check_no_loss(loss: Loss) -> None:
         raise DataLossError(
             f'{"; ".join(loss.why)}: begin with a new checkpoint, or set missing="clip" '
             '(failOnDataLoss="false") to continue at the earliest offset'
+        )
+
+
+def check_new_partitions(start: StreamOffsets, ranges: Iterable[OffsetRange]) -> None:
+    """Raise DataLossError if retention has removed records of a partition that a query at ``start``
+    has not read before."""
+    cut = [each for each in ranges if each.missing and each.topic_partition not in start.offsets]
+    if cut:
+        begins = "; ".join(
+            f"{each.topic_partition} is new to the query and begins at offset {each.start} instead "
+            f"of {FIRST_OF_NEW_PARTITION}"
+            for each in cut
+        )
+        raise DataLossError(
+            f"{begins}: retention has removed the records before; set "
+            'missing="clip" (failOnDataLoss="false") to read the remaining records'
         )
 
 

@@ -24,8 +24,10 @@ from asyncrevoke.spark.reading.offsets import (
 from asyncrevoke.spark.source.log_client import LogClient
 from asyncrevoke.spark.source.range_rows import Part, RangeRows, parts_of
 from asyncrevoke.spark.source.stream_offsets import (
+    FIRST_OF_NEW_PARTITION,
     StreamOffsets,
     advance,
+    check_new_partitions,
     check_no_loss,
     count_between,
     find_loss,
@@ -105,8 +107,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
     ) -> Sequence[InputPartition]:
-        """The tasks that read the ranges between two offsets. Raises DataLossError if some of their
-        records were deleted."""
+        """The tasks that read the ranges between two offsets. A partition that ``start`` does not
+        have is read from offset 0. Raises DataLossError if some of the records were deleted."""
         log = self._log if self._log is not None and end == self._end else self._ask()
         stop = self._without_lost(self._parsed(end), log)
         begin = self._parsed(start)
@@ -119,11 +121,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts: list[OffsetRange] = []
         for tp, last in sorted(stop.offsets.items()):
             first = log.first[tp]
-            at = begin.offsets.get(tp, first)
+            at = begin.offsets.get(tp, FIRST_OF_NEW_PARTITION)
             # latestOffset() has logged the records that are lost before.
             at = first if at > last else at
             part = plan_range(tp, at, last, first, max(log.last[tp], last))
             parts.append(part._replace(topic_id=log.topic_ids[tp.topic]))
+        if self._options.missing == "error":
+            check_new_partitions(begin, parts)
         log_missing_offsets(parts, self._options.missing)
         return parts_of(parts, self._options.min_offsets_per_task or MIN_OFFSETS_PER_TASK)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from spark.real_topics import create_again
+from spark.real_topics import create_again, delete_records, produce, set_partitions
 
 from asyncrevoke import Consumer
 from asyncrevoke.model import TopicPartition
@@ -16,6 +17,8 @@ from asyncrevoke.spark.handovers.group_handover import apply_handover, handover,
 from asyncrevoke.spark.reading.offsets import resolve_ranges
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.config import GroupProtocol
 
@@ -75,6 +78,62 @@ async def test_a_group_resumes_at_the_offsets_of_the_handover(
     assert plan.state.lower() == "empty"
     assert apply_handover(plan, bootstrap=address) == back
     assert await first_records(kafka_broker, kafka_topic) == {0: 6, 1: 2}
+
+
+async def test_a_group_begins_at_the_first_offset_of_partitions_that_the_query_did_not_know(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    await fill(kafka_broker, kafka_topic)
+    for name, text in (("offsets", "v1\n{}\n" + json.dumps({kafka_topic: {"0": 10, "1": 10}})),
+                       ("commits", "v1\n{}")):  # fmt: skip
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0").write_text(text)
+    address = kafka_broker.bootstrap_servers
+    ranges = resolve_ranges(address, kafka_topic)
+    await asyncio.to_thread(set_partitions, kafka_broker, kafka_topic, 3)
+    await asyncio.to_thread(produce, kafka_broker, kafka_topic, 5, partition=2)
+    await asyncio.to_thread(delete_records, kafka_broker, kafka_topic, 2, before=2)
+    known = {TopicPartition(kafka_topic, number): 10 for number in range(2)}
+    added = TopicPartition(kafka_topic, 2)
+    assert handover(known, group=kafka_topic, bootstrap=address) == known
+    for source in (tmp_path, ranges):
+        plan = plan_handover(source, group=kafka_topic, bootstrap=address)
+        assert {move.partition: move.after for move in plan.moves if not move.new} == known
+        (move,) = (move for move in plan.moves if move.new)
+        assert (move.partition, move.before, move.after) == (added, None, 2)
+    handover({added: 4}, group=kafka_topic, bootstrap=address, dry_run=False)
+    offsets = handover(tmp_path, group=kafka_topic, bootstrap=address, dry_run=False)
+    assert offsets == known | {added: 4}
+    await asyncio.to_thread(delete_records, kafka_broker, kafka_topic, 2, before=5)
+    (move,) = (
+        m for m in plan_handover(ranges, group=kafka_topic, bootstrap=address).moves if m.new
+    )
+    assert (move.before, move.after, move.skipped) == (4, 5, 1)
+
+
+async def test_no_record_of_an_added_partition_is_lost_to_a_group_that_reads_the_latest(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await fill(kafka_broker, kafka_topic)
+    address = kafka_broker.bootstrap_servers
+    ranges = resolve_ranges(address, kafka_topic)
+    await asyncio.to_thread(set_partitions, kafka_broker, kafka_topic, 3)
+    await asyncio.to_thread(produce, kafka_broker, kafka_topic, 5, partition=2)
+    handover(ranges, group=kafka_topic, bootstrap=address, dry_run=False)
+    async with (
+        asyncio.timeout(30),
+        Consumer(
+            kafka_topic,
+            group_id=kafka_topic,
+            bootstrap_servers=address,
+            auto_offset_reset="latest",
+        ) as consumer,
+    ):
+        places: list[tuple[int, int]] = []
+        while len(places) < 5:
+            batch = await anext(consumer)
+            places += [(each.partition, each.offset) for each in batch.records]
+    assert sorted(places) == [(2, offset) for offset in range(5)]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

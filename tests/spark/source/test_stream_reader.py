@@ -180,6 +180,55 @@ def test_new_partitions_and_topics_of_a_pattern_are_read_from_their_beginning(
     assert query.read() == rows(other, 0, 1, partition=1)
 
 
+@pytest.mark.parametrize("whole_topic", [False, True], ids=["partition", "topic"])
+def test_a_new_partition_whose_first_records_are_gone_is_an_error(
+    kafka_broker: RunningBroker,
+    topic: str,
+    queries: list[Query],
+    caplog: pytest.LogCaptureFixture,
+    whole_topic: bool,
+) -> None:
+    query = Query(kafka_broker, subscribe_pattern=f"{topic}.*")
+    queries.append(query)
+    produce(kafka_broker, topic, 2)
+    query.begin()
+    assert query.read() == rows(topic, 0, 1)
+    added, partition = (f"{topic}-b", 0) if whole_topic else (topic, 1)
+    if whole_topic:
+        kafka_broker.create_topic(added, 1)
+    else:
+        set_partitions(kafka_broker, topic, 2)
+    produce(kafka_broker, added, 5, partition=partition)
+    delete_records(kafka_broker, added, partition, before=3)
+    message = rf"{added}-{partition} is new to the query and begins at offset 3 instead of 0.*clip"
+    with pytest.raises(DataLossError, match=message):
+        query.read()
+    lenient = Query(kafka_broker, subscribe_pattern=f"{topic}.*", missing="clip")
+    queries.append(lenient)
+    lenient.at = query.at
+    with caplog.at_level(logging.WARNING):
+        assert lenient.read() == rows(added, 3, 4, partition=partition)
+    assert any("missing=3" in each or "'missing': 3" in each for each in caplog.messages)
+    query.at = lenient.at
+    assert query.read() == []
+
+
+def test_a_batch_that_begins_before_a_partition_was_added_is_planned_again_as_before(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query]
+) -> None:
+    query = Query(kafka_broker, topic=topic)
+    queries.append(query)
+    query.begin()
+    set_partitions(kafka_broker, topic, 2)
+    produce(kafka_broker, topic, 4, partition=1)
+    end = query.reader.latestOffset(query.at, ALL)
+    delete_records(kafka_broker, topic, 1, before=4)
+    restarted = Query(kafka_broker, topic=topic)
+    queries.append(restarted)
+    with pytest.raises(DataLossError, match=f"{topic}-1 is new to the query"):
+        restarted.reader.partitions(query.at, end)
+
+
 def test_a_pattern_may_match_no_topic_yet(
     kafka_broker: RunningBroker, topic: str, queries: list[Query]
 ) -> None:

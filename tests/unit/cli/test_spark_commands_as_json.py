@@ -29,7 +29,15 @@ def test_a_handover_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_handover, "plan_handover", plan)
     result = CliRunner().invoke(app, ["handover", "checkpoint", "--group", "billing", "--json"])
     assert result.exit_code == 0, result.output
-    move = {"topic": "orders", "partition": 3, "from": 5, "to": 9, "skipped": 4, "repeated": 0}
+    move = {
+        "topic": "orders",
+        "partition": 3,
+        "from": 5,
+        "to": 9,
+        "skipped": 4,
+        "repeated": 0,
+        "new": False,
+    }
     assert json.loads(result.stdout) == {
         "group": "billing",
         "state": "Empty",
