@@ -189,8 +189,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         another task in Python 3.11, ``asyncio.timeout`` does not. Does not wait for acks. In a
         handler, call :meth:`stop` instead. Idempotent: all callers wait for the same end.
 
-        Raises the error of a rejected final commit, as :meth:`commit` does, and the error of a
-        handler that has stopped the consumer. If cancelled, it waits at most 5 s, only for the
+        Raises the error of a rejected final commit, as :meth:`commit` does, or of a callback of the
+        listener; a call after that one returns. Also raises the error of a handler that has stopped
+        the consumer. If cancelled, it waits at most 5 s, only for the
         final commit and leaving; if cancelled again, these continue in the background.
         """
         if self._session is None:
@@ -245,7 +246,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     def group_metadata(self) -> GroupMetadata:
         """The identity of this member in its group; generation -1 before it has joined."""
         self._needs_group("group_metadata")
-        return self._entered().core.group_metadata()
+        return self._readable().core.group_metadata()
 
     def health(self) -> Health:
         """The state of the consumer, for a health check."""
@@ -459,9 +460,19 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         return self._session
 
     def _entered(self) -> Session:
+        session = self._readable()
+        if session.closing:
+            raise ConsumerClosedError(
+                "this consumer is closing: its partitions are released after their final commit, "
+                "and on_partitions_revoked is called after that, when commits, positions and "
+                "pauses cannot change any more; a partition_lifespan exits before the final commit"
+            )
+        return session
+
+    def _readable(self) -> Session:
         session = self._entered_once()
         session.check_thread()
-        if session.closing:
+        if session.closed:
             raise ConsumerClosedError("this consumer is closed: make another one")
         return session
 

@@ -32,7 +32,12 @@ class RebalanceListener:
         """
 
     def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> Done:
-        """These are released, their offsets committed; another member may have them now."""
+        """These are released, their offsets committed; another member may have them now.
+
+        When the consumer closes, ``assignment()``, ``position()``, ``committed()`` and other calls
+        that change nothing work as in a rebalance. ``commit()``, ``pause()`` and the like raise
+        ConsumerClosedError.
+        """
 
     def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> Done:
         """These are lost: another member may have them, and nothing can be committed for them.

@@ -245,6 +245,11 @@ class Driver:
         """Whether the current task runs a callback of the listener."""
         return self._listener_task is not None and self._listener_task is asyncio.current_task()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether no requests are sent any more."""
+        return self._stopping.done()
+
     async def listener_called(self, until: float) -> None:
         """Wait until no callbacks of the listener are pending, or ``until``."""
         if self._listener_task is not None:

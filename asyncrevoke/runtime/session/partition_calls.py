@@ -33,18 +33,24 @@ class SessionCalls:
         """The session. Raises IllegalStateError before entering and after closing."""
         raise NotImplementedError
 
+    def _readable(self) -> Session:
+        """The session, for a call that changes nothing: also while the consumer closes."""
+        raise NotImplementedError
+
 
 class PartitionCalls(SessionCalls):
     """Methods of a consumer about partitions.
 
     Each raises IllegalStateError unless the consumer is entered, and in another thread or event
-    loop. Those that wait for a broker retry until ``request_timeout``; cancelling them loses
-    nothing. Partitions are ``TopicPartition`` or ``(topic, partition)``.
+    loop. While the consumer closes, calls that change nothing work as before, for example in the
+    callbacks of a listener; others raise ConsumerClosedError. Those that wait for a broker retry
+    until ``request_timeout``; cancelling them loses nothing. Partitions are
+    ``TopicPartition`` or ``(topic, partition)``.
     """
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions of this consumer, including those that are being revoked."""
-        return self._entered().core.assignment.partitions()
+        return self._readable().core.assignment.partitions()
 
     def pause(self, *partitions: Partition) -> None:
         """Deliver no records of these until :meth:`resume`; they stay assigned.
@@ -63,7 +69,7 @@ class PartitionCalls(SessionCalls):
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
-        return self._entered().core.seeking.paused()
+        return self._readable().core.seeking.paused()
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Continue at ``offset``; records that were fetched before are dropped.
@@ -94,14 +100,14 @@ class PartitionCalls(SessionCalls):
 
         Raises IllegalStateError if the partition is not assigned.
         """
-        return self._entered().core.position(to_partition(partition))
+        return self._readable().core.position(to_partition(partition))
 
     async def committed(
         self, *partitions: Partition
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offsets of the group, None where there is none; without partitions, of the
         assigned ones."""
-        session = self._entered()
+        session = self._readable()
         self._needs_group("committed")
         wanted = to_partitions(partitions) or sorted(session.core.assignment.partitions())
         result = await session.ask(lambda: session.core.committed(session.now(), wanted))
@@ -129,21 +135,21 @@ class PartitionCalls(SessionCalls):
 
     def last_stable_offset(self, partition: Partition) -> int | None:
         """The last stable offset as of the last fetch; None before the first fetch."""
-        return self._entered().core.seeking.last_stable_offset(to_partition(partition))
+        return self._readable().core.seeking.last_stable_offset(to_partition(partition))
 
     def highwater(self, partition: Partition) -> int | None:
         """The high watermark as of the last fetch; None before the first fetch."""
-        return self._entered().core.seeking.highwater(to_partition(partition))
+        return self._readable().core.seeking.highwater(to_partition(partition))
 
     async def partitions_for_topic(self, topic: str) -> frozenset[int]:
         """The partitions of a topic, empty if there is no such topic."""
-        session = self._entered()
+        session = self._readable()
         result = await session.ask(lambda: session.core.partitions_for_topic(session.now(), topic))
         return cast("frozenset[int]", result)
 
     def lag(self) -> dict[TopicPartition, int]:
         """Records between the position and the high watermark, as of the last fetches."""
-        return self._entered().core.seeking.lag()
+        return self._readable().core.seeking.lag()
 
     def _needs_group(self, call: str) -> None:
         raise NotImplementedError
@@ -156,14 +162,14 @@ class PartitionCalls(SessionCalls):
     async def _ends(
         self, partitions: tuple[Partition, ...], timestamp: int
     ) -> dict[TopicPartition, int]:
-        wanted = to_partitions(partitions) or sorted(self._entered().core.assignment.partitions())
+        wanted = to_partitions(partitions) or sorted(self._readable().core.assignment.partitions())
         found = await self._offsets(dict.fromkeys(wanted, timestamp))
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     async def _offsets(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        session = self._entered()
+        session = self._readable()
         result = await session.ask(
             lambda: session.core.offsets_for_times(session.now(), timestamps)
         )

@@ -434,6 +434,11 @@ class Session:
         """Whether the consumer rejects calls because it is closing or closed."""
         return self._shutdown.closing
 
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer has closed: no request is sent any more."""
+        return self.closing and self._driver.stopped
+
     async def handlers_ended(self) -> None:
         """Return when the handlers have ended, or when the consumer has closed without them."""
         await self._shutdown.handlers_ended()

@@ -45,6 +45,8 @@ class Shutdown:
         self._close_requested = False
         self._iteration_ended: asyncio.Future[None] = self._loop.create_future()
         self._urgent: asyncio.Future[None] = self._loop.create_future()
+        # Whether a call has raised the error of closing.
+        self._failure_raised = False
         # Resolved when everything has ended.
         self.ended: asyncio.Future[None] = self._loop.create_future()
         # False if a callback of the listener closes the consumer: it cannot wait for itself.
@@ -98,7 +100,8 @@ class Shutdown:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     async def aclose(self, *, graceful: bool) -> None:
-        """Close. After that, raises an error of the final commit, of leaving, or of the listener.
+        """Close. After that, raises an error of the final commit, of leaving, or of the listener,
+        unless an earlier call has raised it.
 
         ``graceful`` waits for tracked work, and, if called by another task, for the loop's next
         step. If cancelled, only the final commit and leaving are waited for, at most 5 s; if
@@ -111,8 +114,13 @@ class Shutdown:
         called_back = self._driver.is_calling_listener()
         if called_back:
             self._wait_for_listener = False
+        if closing.done() and self._failure_raised:
+            return
         try:
             await asyncio.shield(closing)
+        except Exception:
+            self._failure_raised = True
+            raise
         except asyncio.CancelledError:
             _resolve(self._urgent)
             if not called_back:

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.runtime.scripted_core import ScriptedConsumer, result, scripted_consumer, until
 
-from asyncrevoke.consumer import RebalanceListener
+from asyncrevoke.consumer import Consumer, RebalanceListener
 from asyncrevoke.core.io.effects import CompleteRequest, Notify, NotifyKind
-from asyncrevoke.errors import BrokerError, FatalError
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.errors import BrokerError, ConsumerClosedError, FatalError, IllegalStateError
+from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.config import ConsumerOptions, GroupProtocol
 
 
 def consumer(**options: Unpack[ConsumerOptions]) -> ScriptedConsumer:
@@ -247,6 +248,49 @@ async def test_leaving_waits_for_the_listener() -> None:
 
         ours.core.on_close = on_close
     assert heard == ["revoked"]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_the_last_callback_of_a_listener_may_ask_for_offsets(protocol: GroupProtocol) -> None:
+    """As in a rebalance: the partitions are released, and committed."""
+    said: dict[str, object] = {}
+
+    class Asking(RebalanceListener):
+        async def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
+            (partition,) = revoked
+            said["assignment"] = ours.assignment()
+            said["committed"] = (await ours.committed(partition))[partition]
+            said["end"] = (await ours.end_offsets(partition))[partition]
+            for call in (ours.position, ours.pause, ours.resume):
+                with pytest.raises(IllegalStateError) as caught:
+                    call(partition)
+                said[call.__name__] = str(caught.value)
+            # A timeout calls in another task.
+            with pytest.raises(ConsumerClosedError) as caught:
+                await asyncio.create_task(ours.commit({partition: 1}))
+            said["commit"] = str(caught.value)
+
+    ours = Consumer(
+        "orders",
+        group_id="billing",
+        listener=Asking(),
+        commit_mode="manual",
+        group_protocol=protocol,
+    )
+    async with TestConsumer(ours, partitions=1) as t:
+        for number in range(3):
+            await t.publish("orders", number)
+        await ours.poll(timeout=5)
+        await ours.commit()
+        await ours.aclose()
+        with pytest.raises(ConsumerClosedError, match="is closed: make another"):
+            ours.assignment()
+    committed = said["committed"]
+    assert isinstance(committed, OffsetAndMetadata)
+    assert (said["assignment"], committed.offset, said["end"]) == (frozenset(), 3, 3)
+    assert "not assigned" in str(said["position"])
+    for call in ("pause", "resume", "commit"):
+        assert "partitions are released after their final commit" in str(said[call])
 
 
 async def test_a_listener_may_close_the_consumer() -> None:

@@ -368,6 +368,30 @@ async def test_an_error_of_a_listener_at_close_is_raised_when_all_is_closed() ->
     assert ours.requests.closed
 
 
+async def test_an_error_of_a_listener_at_close_is_raised_once() -> None:
+    ours = ScriptedConsumer("orders", group_id="billing", listener=Revoked(failing))
+    await ours.start()
+    revoking_at_close(ours)
+    both = await asyncio.gather(ours.aclose(), ours.aclose(), return_exceptions=True)
+    assert [type(error) for error in both] == [IllegalStateError] * 2, "both have waited"
+    await ours.aclose()
+
+
+async def test_an_error_of_a_close_that_nobody_has_waited_for_is_raised_by_the_first_call() -> None:
+    ours = consumer(listener=Revoked(failing))
+
+    @ours.handler("orders")
+    async def bill(value: bytes) -> None: ...
+
+    await ours.start()
+    revoking_at_close(ours)
+    ours.stop()
+    await until(lambda: ours.requests.closed)
+    with pytest.raises(IllegalStateError, match="the listener has failed"):
+        await ours.aclose()
+    await ours.aclose()
+
+
 async def test_an_error_of_a_listener_at_close_is_raised_by_run() -> None:
     ours = consumer(listener=Revoked(failing))
 
