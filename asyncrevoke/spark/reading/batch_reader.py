@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.spark.reading.consumer_pool import ConsumerPool
     from asyncrevoke.spark.reading.offsets import OffsetRange
+    from asyncrevoke.spark.reading.places import Missing
 
 # About how many bytes of batches one read returns: those of a response. Each read takes some
 # processor time, whatever its size.
@@ -33,6 +34,7 @@ class BatchReader(RangesReader):
         ranges: Sequence[OffsetRange],
         *,
         no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
+        missing: Missing = "error",
         consumers: ConsumerPool | None = None,
     ) -> None:
         super().__init__(
@@ -41,6 +43,7 @@ class BatchReader(RangesReader):
             no_progress_timeout=no_progress_timeout,
             most=_MOST,
             whole_batches=True,
+            missing=missing,
             consumers=consumers,
         )
         self._at_once = _FIRST
@@ -48,7 +51,8 @@ class BatchReader(RangesReader):
     async def read_batches(self) -> Sequence[tuple[OffsetRange, Sequence[bytes | memoryview]]]:
         """The next batches of some ranges, decompressed. Empty only at the end of all ranges.
 
-        The first batch may begin before the range, and the last may end after it. If cancelled, no
+        The first batch may begin before the range, and the last may end after it. A range begins
+        later than planned if ``missing="clip"`` has left out deleted offsets. If cancelled, no
         batch is lost.
         """
         read = [

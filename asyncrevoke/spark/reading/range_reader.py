@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.errors import OffsetOutOfRangeError
 from asyncrevoke.ranges.reader import Reader
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.consumer_pool import ConsumerKind, ConsumerPool
 from asyncrevoke.spark.reading.log_bounds import shown_topic_id
 from asyncrevoke.spark.reading.offsets import configured
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.queries.topic_description import TopicDescription
-    from asyncrevoke.model import Record
+    from asyncrevoke.model import PollResult, Record, TopicPartition
     from asyncrevoke.ranges.range_consumer import RangeConsumer
     from asyncrevoke.spark.reading.offsets import OffsetRange
+    from asyncrevoke.spark.reading.places import Missing
 
 MOST_RECORDS = 1000
 NO_PROGRESS_TIMEOUT = 120.0
@@ -34,10 +36,14 @@ class RangesReader:
     manager.
 
     ``config`` has the addresses, the security and the isolation level. Its group is not used, and
-    nothing is committed. A read returns at most ``most`` records. Raises DataLossError if an offset
-    of a range was deleted, and StalledReadError after ``no_progress_timeout`` seconds without
-    progress. For a record that cannot be read it raises UnreadableRecordError; with ``unreadable``
-    it returns an ``UnreadableRecord`` as the last record of its partition in this read.
+    nothing is committed. A read returns at most ``most`` records.
+
+    If retention has removed offsets of a range, DataLossError is raised; with ``missing="clip"`` a
+    warning is logged, and the range is read from the first offset that is left. A topic that was
+    deleted is always a DataLossError. Raises StalledReadError after ``no_progress_timeout`` seconds
+    without progress. For a record that cannot be read it raises UnreadableRecordError; with
+    ``unreadable`` it returns an ``UnreadableRecord`` as the last record of its partition in this
+    read.
 
     ``consumers`` provides the connected consumer, and gets it back when all ranges were read to
     their ends. By default the consumer is closed.
@@ -52,10 +58,12 @@ class RangesReader:
         most: int = MOST_RECORDS,
         whole_batches: bool = False,
         unreadable: bool = False,
+        missing: Missing = "error",
         consumers: ConsumerPool | None = None,
     ) -> None:
         self._ranges = {each.topic_partition: each for each in ranges}
         self._no_progress_timeout = no_progress_timeout
+        self._missing = missing
         options = replace(
             configured(config, config.isolation_level),
             auto_offset_reset="error",
@@ -73,7 +81,9 @@ class RangesReader:
         self._consumer = await self._consumers.take(self._kind)
         try:
             await self._check_log(self._consumer)
-            wanted = {tp: range(each.start, each.end) for tp, each in self._ranges.items()}
+            wanted = {
+                tp: range(each.start, each.end) for tp, each in self._ranges.items() if each.size
+            }
             self._reader = Reader(self._consumer, wanted, self._no_progress_timeout)
             self._reader.begin()
         except BaseException:
@@ -90,10 +100,28 @@ class RangesReader:
         firsts = await consumer.beginning_offsets(*self._ranges)
         for tp, wanted in self._ranges.items():
             if wanted.start < firsts[tp] and wanted.size:
-                raise DataLossError(
-                    f"{tp} begins at offset {firsts[tp]}, after the planned start {wanted.start}: "
-                    "retention has removed the records between; plan the ranges again"
-                )
+                if self._missing == "error":
+                    raise DataLossError(
+                        f"{tp} begins at offset {firsts[tp]}, after the planned start "
+                        f"{wanted.start}: retention has removed the records between; plan the "
+                        "ranges again"
+                    )
+                self._clip(tp, wanted.start, firsts[tp])
+
+    def _clip(self, tp: TopicPartition, position: int, first: int) -> int:
+        """Let the range of a partition begin at ``first``, or be empty if it ends before. Returns
+        its new start."""
+        wanted = self._ranges[tp]
+        start = min(first, wanted.end)
+        self._ranges[tp] = wanted._replace(start=start)
+        EventLog().warning(
+            "planned records deleted; reading from the earliest offset",
+            partition=str(tp),
+            position=position,
+            start=first,
+            missing=start - position,
+        )
+        return start
 
     async def __aexit__(self, *_error: object) -> None:
         if self.ended:
@@ -123,24 +151,39 @@ class RangesReader:
         ranges."""
         if self.ended:
             return ()
-        positions = self._reader.positions
-        try:
-            step = await self._reader.next(most)
-        except OffsetOutOfRangeError as error:
-            tp = min(error.partitions)
-            raise DataLossError(
-                f"{tp} has no offset {positions[tp]}: retention has removed it, or the topic was "
-                "created again; plan the ranges again"
-            ) from error
+        step = await self._step(most)
         if step is None:
             raise StalledReadError(self._stalled())
         if step.lost:
             tp = min(step.lost)
             raise DataLossError(
                 f"the topic of {tp} was deleted, and perhaps created again, while offset "
-                f"{positions[tp]} was read: plan the ranges again"
+                f"{self._reader.positions[tp]} was read: plan the ranges again"
             )
         return [(self._ranges[tp], records) for tp, records in step.by_partition().items()]
+
+    async def _step(self, most: int | None) -> PollResult | None:
+        while True:
+            try:
+                return await self._reader.next(most)
+            except OffsetOutOfRangeError as error:
+                if self._missing == "error" or not await self._clipped(error.partitions):
+                    tp = min(error.partitions)
+                    raise DataLossError(
+                        f"{tp} has no offset {self._reader.positions[tp]}: retention has removed "
+                        "it, or the topic was created again; plan the ranges again"
+                    ) from error
+
+    async def _clipped(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Continue at the first offsets of these partitions. False if the log of one of them does
+        not begin after the position."""
+        firsts = await self._consumer.beginning_offsets(*partitions)
+        for tp, first in firsts.items():
+            position = self._consumer.position(tp)
+            if position is None or position >= first:
+                return False
+            self._consumer.seek(tp, self._clip(tp, position, first))
+        return True
 
     def _stalled(self) -> str:
         tp, end = min(self._reader.left.items())
@@ -162,6 +205,7 @@ class RangeReader(RangesReader):
         no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
         most: int = MOST_RECORDS,
         unreadable: bool = False,
+        missing: Missing = "error",
         consumers: ConsumerPool | None = None,
     ) -> None:
         super().__init__(
@@ -170,6 +214,7 @@ class RangeReader(RangesReader):
             no_progress_timeout=no_progress_timeout,
             most=most,
             unreadable=unreadable,
+            missing=missing,
             consumers=consumers,
         )
 

@@ -74,6 +74,7 @@ class RangeRows:
                 no_progress_timeout=timeout,
                 most=_RECORDS,
                 unreadable=unreadable,
+                missing=self._options.missing,
                 consumers=consumers,
             )
             columns = RecordColumns(self._columns)
@@ -83,8 +84,16 @@ class RangeRows:
             return
         from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
-        reader = BatchReader(config, ranges, no_progress_timeout=timeout, consumers=consumers)
-        in_batches = {each: BatchColumns(each, self._columns) for each in ranges}
+        reader = BatchReader(
+            config,
+            ranges,
+            no_progress_timeout=timeout,
+            missing=self._options.missing,
+            consumers=consumers,
+        )
+        in_batches: dict[OffsetRange, BatchColumns] = {}
         for read in read_ahead(reader, reader.read_batches):
             for each, batches in read:
+                if each not in in_batches:
+                    in_batches[each] = BatchColumns(each, self._columns)
                 yield from in_batches[each].rows(batches)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.spark.reading.places import Missing
 
 pytestmark = [pytest.mark.broker, pytest.mark.kafka_topic(partitions=1)]
 
@@ -47,27 +48,36 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def offsets(
-    config: ConsumerConfig, wanted: OffsetRange, patience: float = 20.0
+    config: ConsumerConfig,
+    wanted: OffsetRange,
+    patience: float = 20.0,
+    missing: Missing = "error",
 ) -> AsyncIterator[list[int]]:
     """The offsets of each step."""
     if _way["reads"] == "batches":
         from asyncrevoke.spark.reading.batch_columns import BatchColumns
 
-        columns = BatchColumns(wanted, ["offset"])
-        async with BatchReader(config, [wanted], no_progress_timeout=patience) as batch_reader:
+        async with BatchReader(
+            config, [wanted], no_progress_timeout=patience, missing=missing
+        ) as batch_reader:
             while read := await batch_reader.read_batches():
-                for _, batches in read:
-                    for rows in columns.rows(batches):
+                for each, batches in read:
+                    for rows in BatchColumns(each, ["offset"]).rows(batches):
                         yield rows.column("offset").to_pylist()
         return
-    async with RangeReader(config, wanted, no_progress_timeout=patience, most=10) as reader:
+    async with RangeReader(
+        config, wanted, no_progress_timeout=patience, most=10, missing=missing
+    ) as reader:
         while records := await reader.read():
             yield [each.offset for each in records]
 
 
-async def all_offsets(config: ConsumerConfig, wanted: OffsetRange) -> list[int]:
+async def all_offsets(
+    config: ConsumerConfig, wanted: OffsetRange, missing: Missing = "error"
+) -> list[int]:
     async with asyncio.timeout(30):
-        return [offset async for step in offsets(config, wanted) for offset in step]
+        steps = offsets(config, wanted, missing=missing)
+        return [offset async for step in steps for offset in step]
 
 
 async def produce(config: ConsumerConfig, topic: str, count: int, size: int = 1) -> None:
@@ -188,3 +198,41 @@ async def test_a_start_that_is_gone_is_an_error_at_once(
     await delete_before(config, kafka_topic, 6)
     with pytest.raises(DataLossError, match="begins at offset 6, after the planned start 2"):
         await all_offsets(config, OffsetRange(kafka_topic, 0, 2, 10))
+
+
+async def test_without_an_error_the_records_that_are_left_after_a_deletion_are_read(
+    config: ConsumerConfig,
+    kafka_topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(range_reader, "FETCH_BYTES", 4000)
+    monkeypatch.setattr(range_reader, "AHEAD", 8000)
+    await produce(config, kafka_topic, 60, size=3000)
+    read: list[int] = []
+    with caplog.at_level("WARNING"):
+        async for step in offsets(config, OffsetRange(kafka_topic, 0, 0, 58), missing="clip"):
+            if not read:
+                await delete_before(config, kafka_topic, 50)
+            read += step
+    # Some records were fetched before they were deleted.
+    before = [offset for offset in read if offset < 50]
+    assert read == [*range(len(before)), *range(50, 58)]
+    assert len(before) < 50
+    (warning,) = (each for each in caplog.messages if "planned records deleted" in each)
+    assert "50" in warning
+
+
+@pytest.mark.parametrize(("before", "left"), [(6, [6, 7, 8, 9]), (10, []), (15, [])])
+async def test_without_an_error_a_range_begins_where_its_log_does_now(
+    config: ConsumerConfig, kafka_topic: str, before: int, left: list[int]
+) -> None:
+    async with AIOKafkaProducer(
+        bootstrap_servers=",".join(config.bootstrap_servers), linger_ms=1000
+    ) as producer:
+        # One batch: the broker returns it whole, with the records that were deleted.
+        for _ in range(20):
+            await producer.send(kafka_topic, b"x", partition=0)
+        await producer.flush()
+    await delete_before(config, kafka_topic, before)
+    assert await all_offsets(config, OffsetRange(kafka_topic, 0, 2, 10), "clip") == left

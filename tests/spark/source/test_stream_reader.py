@@ -309,6 +309,30 @@ def test_a_task_of_several_partitions_names_the_one_that_has_lost_records(
         list(query.reader.read(task))
 
 
+@pytest.mark.parametrize("columns", [(), ("headers",)], ids=["batches", "records"])
+def test_without_fail_on_data_loss_a_task_reads_what_is_left_when_it_begins(
+    kafka_broker: RunningBroker, topic: str, queries: list[Query], columns: tuple[str, ...]
+) -> None:
+    set_partitions(kafka_broker, topic, 3)
+    query = Query(kafka_broker, *columns, topic=topic, failOnDataLoss="false")
+    queries.append(query)
+    for partition in range(3):
+        produce(kafka_broker, topic, 3, partition=partition)
+    query.begin()
+    end = query.reader.latestOffset(query.at, ALL)
+    (task,) = query.reader.partitions(query.at, end)
+    delete_records(kafka_broker, topic, 1, before=2)
+    delete_records(kafka_broker, topic, 2, before=3)
+    read = [
+        (partition, offset)
+        for batch in query.reader.read(task)
+        for partition, offset in zip(
+            batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), strict=True
+        )
+    ]
+    assert sorted(read) == [(0, 0), (0, 1), (0, 2), (1, 2)]
+
+
 def test_assigned_partitions_alone_are_read(
     kafka_broker: RunningBroker, topic: str, queries: list[Query]
 ) -> None:
