@@ -8,6 +8,7 @@ import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +58,13 @@ _Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead letter to
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 
 
+class TimestampsName(StrEnum):
+    """The timestamps of replayed records."""
+
+    NOW = "now"
+    ORIGINAL = "original"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterOptions:
     """The options that select dead letters."""
@@ -83,6 +91,51 @@ class FilterOptions:
             errors=frozenset(self.error or ()),
             since=_time("--since", self.since),
             until=_time("--until", self.until),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendingOptions:
+    """The options that say what a replay sends, where to, and how fast."""
+
+    to: Annotated[str | None, typer.Option(help="Write to this topic instead of the origin's.")] = (
+        None
+    )
+    timestamps: Annotated[
+        TimestampsName,
+        typer.Option(help="The timestamps of written records: the time of writing, or their own."),
+    ] = TimestampsName.NOW
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = (
+        False
+    )
+    limit: Annotated[int | None, typer.Option(help="Send at most this many.")] = None
+    rate: Annotated[float | None, typer.Option(help="Send at most this many per second.")] = None
+    max_attempts: Annotated[
+        int, typer.Option(help="Skip dead letters that have failed after this many replays.")
+    ] = 3
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="The file that lists sent dead letters. Default: TOPIC.replay.jsonl."),
+    ] = None
+    resend_in_doubt: Annotated[
+        bool,
+        typer.Option("--resend-in-doubt", help="Send again what a killed replay may have sent."),
+    ] = False
+
+    def options(self, chosen: DeadLetterFilter) -> ReplayOptions:
+        """The options of a replay of these dead letters. Raises ConfigError."""
+        from asyncrevoke.dead_letters.replay import ReplayOptions
+
+        return ReplayOptions(
+            chosen=chosen,
+            to=self.to,
+            timestamps=self.timestamps.value,
+            limit=self.limit,
+            rate=self.rate,
+            max_attempts=self.max_attempts,
+            dry_run=self.dry_run,
+            journal=self.journal,
+            resend_in_doubt=self.resend_in_doubt,
         )
 
 
@@ -162,37 +215,21 @@ def show(
 
 @dead_letters.command()
 @connects
+@takes("sending", SendingOptions)
 @filters
 def replay(
     topic: _Topic,
     *,
     filtered: FilterOptions,
     connection: ConnectionOptions,
-    to: Annotated[
-        str | None, typer.Option(help="Write to this topic instead of the origin's.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be sent.")
-    ] = False,
-    limit: Annotated[int | None, typer.Option(help="Send at most this many.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Send at most this many per second.")] = None,
-    max_attempts: Annotated[
-        int, typer.Option(help="Skip dead letters that have failed after this many replays.")
-    ] = 3,
-    journal: Annotated[
-        Path | None,
-        typer.Option(help="The file that lists sent dead letters. Default: TOPIC.replay.jsonl."),
-    ] = None,
-    resend_in_doubt: Annotated[
-        bool,
-        typer.Option("--resend-in-doubt", help="Send again what a killed replay may have sent."),
-    ] = False,
+    sending: SendingOptions,
     as_json: _Json = False,
 ) -> None:
     """Write dead letters back to the topics of their records, with key, value and headers.
 
     Records go to the topic that TOPIC is named after (`orders` of `orders.dlq`), or to those that
-    `--origin-topic` names.
+    `--origin-topic` names. They get the time of writing as their timestamp, or with
+    `--timestamps original` their own one, if the topic accepts and keeps it.
 
     To continue an interrupted replay, start it again: its journal lists what was sent. SIGINT ends
     a replay after the records in flight are acknowledged, a second SIGINT ends it at once. The exit
@@ -201,24 +238,13 @@ def replay(
 
     Example: `asyncrevoke dead-letters replay orders.dlq --error TimeoutError --rate 100`
     """
-    from asyncrevoke.dead_letters.replay import ReplayOptions
-
     with exit_on_errors():
-        options = ReplayOptions(
-            chosen=filtered.chosen(),
-            to=to,
-            limit=limit,
-            rate=rate,
-            max_attempts=max_attempts,
-            dry_run=dry_run,
-            journal=journal,
-            resend_in_doubt=resend_in_doubt,
-        )
+        options = sending.options(filtered.chosen())
         result = _run_replay(_opened(topic, connection), options)
     if as_json:
         print_value(result)
     else:
-        _print_result(result, dry_run=dry_run)
+        _print_result(result, dry_run=sending.dry_run)
     if result.error is not None:
         raise failed_with(result.error, FAILED)
     if result.not_sent or result.stopped:

@@ -16,7 +16,8 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     StoredDeadLetter,
     read_dead_letter,
 )
-from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.dead_letters.timestamp_limits import TIMESTAMP_OPTIONS, TimestampLimits
+from asyncrevoke.errors import BrokerError, IllegalStateError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.ranges.reader import Reader
@@ -145,6 +146,18 @@ class DeadLetterTopic:
             else:
                 counting.add(letter)
         return counting.end()
+
+    async def timestamp_limits(self, topic: str) -> TimestampLimits:
+        """Which timestamps ``topic`` accepts and keeps.
+
+        Raises DeadLettersError if its configuration cannot be read.
+        """
+        consumer = self._entered()
+        try:
+            settings = await consumer.topic_settings(topic, TIMESTAMP_OPTIONS)
+        except BrokerError as error:
+            raise DeadLettersError(str(error)) from error
+        return TimestampLimits.of(topic, settings, consumer.wall_clock)
 
     @property
     def producer(self) -> Producer:

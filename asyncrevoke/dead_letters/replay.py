@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
@@ -18,18 +18,22 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     why_not_replayed,
 )
 from asyncrevoke.errors import ConfigError, PublishError
+from asyncrevoke.printable import shown_option
 from asyncrevoke.producing.delivery import CompleteDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+    from asyncrevoke.dead_letters.timestamp_limits import TimestampLimits
     from asyncrevoke.model import Record, TopicPartition
 
 # Dead letters that are sent at once, and acknowledged before the next ones are.
 _AT_ONCE: Final = 200
 # Seconds of ``rate`` in which that many are sent at most.
 _PACE: Final = 0.2
+
+Timestamps: TypeAlias = Literal["now", "original"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +42,19 @@ class ReplayOptions:
 
     ``to`` is another topic than that of each dead letter's origin. Without it, dead letters are
     written only to the origin topics of ``chosen``, and to a topic that the dead letter topic is
-    named after: ``orders`` of ``orders.dlq``. ``limit`` is the most that are
-    sent, ``rate`` the most in a second. A dead letter that was replayed ``max_attempts`` times is
-    not sent again. With ``dry_run`` nothing is sent or written. ``journal`` is a file that has what
-    was sent, by default ``TOPIC.replay.jsonl`` in the current folder: what it names is not sent
-    again. What may have been sent before, by a replay that was killed, is sent again only with
-    ``resend_in_doubt``. Raises ConfigError.
+    named after: ``orders`` of ``orders.dlq``. With ``timestamps="now"`` the written records have
+    the time of writing as their timestamp, and a header has the original one. With ``"original"``
+    they have the original one; a dead letter is not sent if the topic would reject it, or delete it
+    by ``retention.ms``. ``limit`` is the most that are sent, ``rate`` the most in a second. A dead
+    letter that was replayed ``max_attempts`` times is not sent again. With ``dry_run`` nothing is
+    sent or written. ``journal`` is a file that has what was sent, by default ``TOPIC.replay.jsonl``
+    in the current folder: what it names is not sent again. What may have been sent before, by a
+    replay that was killed, is sent again only with ``resend_in_doubt``. Raises ConfigError.
     """
 
     chosen: DeadLetterFilter = field(default_factory=DeadLetterFilter)
     to: str | None = None
+    timestamps: Timestamps = "now"
     limit: int | None = None
     rate: float | None = None
     max_attempts: int = 3
@@ -58,6 +65,10 @@ class ReplayOptions:
     def __post_init__(self) -> None:
         if self.to is not None:
             check_topics((self.to,), "to")
+        if self.timestamps not in get_args(Timestamps):
+            raise ConfigError(
+                f'timestamps={shown_option(self.timestamps)}: use "now" or "original"'
+            )
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"limit={self.limit}: at least 1")
         if self.rate is not None and not 0 < self.rate < float("inf"):
@@ -110,6 +121,8 @@ class Replay:
         self._with_journal = with_journal and not options.dry_run
         to = () if options.to is None else (options.to,)
         self._allowed = options.chosen.origin_topics.union(to)
+        # By topic, if the original timestamps are kept.
+        self._limits: dict[str, TimestampLimits] = {}
         self._stopping = False
         self._next_at = 0.0
         self.result = ReplayResult()
@@ -137,7 +150,7 @@ class Replay:
         result.total = sum(len(each) for each in ranges.values())
         _check_journal(journal, ranges)
         async for found in self._letters.read(ranges):
-            chosen = [each for letter in found if (each := self._choose(letter, journal))]
+            chosen = [each for letter in found if (each := await self._choose(letter, journal))]
             size = self._at_once()
             for first in range(0, len(chosen), size):
                 if self._is_over():
@@ -149,7 +162,7 @@ class Replay:
                 break
         return result
 
-    def _choose(
+    async def _choose(
         self, letter: StoredDeadLetter | NoDeadLetter, journal: ReplayJournal | None
     ) -> StoredDeadLetter | None:
         result, options = self.result, self._options
@@ -167,12 +180,20 @@ class Replay:
         if options.resend_in_doubt or not in_doubt:
             target = self._target(letter)
             why = why_not_replayed(letter, target, self._allowed, options.max_attempts)
+            if why is None and options.timestamps == "original":
+                why = (await self._limits_of(target)).why_not(letter.original_timestamp)
         else:
             why = "an interrupted replay may have sent it (resend_in_doubt=True sends it again)"
         if why is None:
             return letter
         self._name(letter.record, why)
         return None
+
+    async def _limits_of(self, topic: str) -> TimestampLimits:
+        limits = self._limits.get(topic)
+        if limits is None:
+            limits = self._limits[topic] = await self._letters.timestamp_limits(topic)
+        return limits
 
     async def _send(
         self, letters: Sequence[StoredDeadLetter], journal: ReplayJournal | None
@@ -199,14 +220,14 @@ class Replay:
         self._report()
 
     async def _queue(self, letter: StoredDeadLetter, delivery: CompleteDelivery) -> None:
-        record = letter.record
+        record, keeps = letter.record, self._options.timestamps == "original"
         await self._letters.producer.queue(
             self._target(letter),
             None,
             record.key,
             record.value,
-            letter.replay_headers(),
-            record.timestamp if record.timestamp >= 0 else None,
+            letter.replay_headers() if keeps else letter.replay_headers_with_timestamp(),
+            letter.original_timestamp if keeps else None,
             delivery,
             letter,
         )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _SEPARATORS: Final = (".", "-", "_")
 # How often a record was replayed: a header of replayed records, and of their dead letters.
 REPLAYS: Final = "asyncrevoke-replays"
+# The timestamp that a replayed record had before its first replay, in milliseconds since the epoch.
+REPLAYED_TIMESTAMP: Final = "asyncrevoke-replayed-timestamp"
 
 # The dead letter of a record that could not be read has no key and no value.
 _UNREADABLE: Final = "asyncrevoke.errors.UnreadableRecordError"
@@ -34,9 +36,11 @@ _MAX_INT64: Final = 2**63 - 1
 class StoredDeadLetter(NamedTuple):
     """A dead letter: the ``record`` of the dead letter topic, and the values of its headers.
 
-    ``origin_timestamp`` is in milliseconds since the epoch, -1 if unknown. ``attempts`` counts the
-    calls of the handler, ``replays`` how often the record was replayed before it failed. Any
-    program may write to the topic: do not trust the texts.
+    ``origin_timestamp`` is the timestamp of the record, in milliseconds since the epoch, -1 if
+    unknown. ``replayed_timestamp`` is the one that it had before its first replay, -1 if it was not
+    replayed, or kept its timestamp. ``attempts`` counts the calls of the handler, ``replays`` how
+    often the record was replayed before it failed. Any program may write to the topic: do not trust
+    the texts.
     """
 
     record: Record
@@ -48,9 +52,19 @@ class StoredDeadLetter(NamedTuple):
     error_message: str
     attempts: int
     replays: int
+    replayed_timestamp: int = -1
+
+    @property
+    def original_timestamp(self) -> int:
+        """The timestamp before all replays, in milliseconds since the epoch, -1 if unknown."""
+        replayed = self.replayed_timestamp
+        return self.origin_timestamp if replayed < 0 else replayed
 
     def replay_headers(self) -> list[tuple[str, bytes | None]]:
-        """The headers of the record before it failed, and the number of replays with this one."""
+        """The headers of the record before it failed, and the number of replays with this one.
+
+        The record has a header with the timestamp before all replays only if it had it before.
+        """
         kept: list[tuple[str, bytes | None]] = []
         left = set(HEADERS)
         for header in reversed(self.record.headers):
@@ -61,6 +75,13 @@ class StoredDeadLetter(NamedTuple):
                 kept.append(header)
         kept.reverse()
         return [*kept, (REPLAYS, b"%d" % (self.replays + 1))]
+
+    def replay_headers_with_timestamp(self) -> list[tuple[str, bytes | None]]:
+        """The headers of :meth:`replay_headers`, one of which is the original timestamp."""
+        headers = self.replay_headers()
+        if self.replayed_timestamp < 0 <= self.origin_timestamp:
+            headers.append((REPLAYED_TIMESTAMP, b"%d" % self.origin_timestamp))
+        return headers
 
 
 class NoDeadLetter(NamedTuple):
@@ -84,17 +105,17 @@ def read_dead_letter(record: Record) -> StoredDeadLetter | NoDeadLetter:
         return NoDeadLetter(record, f"its origin {topic!r} is no name of a topic")
     if partition is None or offset is None:
         return NoDeadLetter(record, "its origin has no valid partition and offset")
-    timestamp = _number(headers.get(ORIGIN_TIMESTAMP), _MAX_INT64)
     return StoredDeadLetter(
         record,
         topic,
         partition,
         offset,
-        -1 if timestamp is None else timestamp,
+        _timestamp(headers.get(ORIGIN_TIMESTAMP)),
         _text(headers.get(ERROR_TYPE)),
         _text(headers.get(ERROR_MESSAGE)),
         _number(headers.get(ATTEMPTS), _MAX_INT32) or 0,
         _replays(headers),
+        _timestamp(headers.get(REPLAYED_TIMESTAMP)),
     )
 
 
@@ -141,6 +162,11 @@ def _replays(headers: dict[str, bytes | None]) -> int:
         return 0
     number = _number(headers[REPLAYS], _MAX_INT32)
     return _MAX_INT32 if number is None else number
+
+
+def _timestamp(value: bytes | None) -> int:
+    number = _number(value, _MAX_INT64)
+    return -1 if number is None else number
 
 
 def _text(value: bytes | None) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.consumer import Consumer
+from asyncrevoke.ranges.topic_settings import topic_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.core.queries.topic_description import TopicDescription
     from asyncrevoke.model import TopicPartition
@@ -27,6 +28,18 @@ class RangeConsumer(Consumer):
         session = self._entered()
         result = await session.ask(lambda: session.core.describe_topics(session.now(), topics))
         return cast("Mapping[str, TopicDescription]", result)
+
+    async def topic_settings(self, topic: str, names: Sequence[str]) -> Mapping[str, str]:
+        """The values of these options of a topic, as text; unknown ones are missing.
+
+        Raises BrokerError, and RequestTimeoutError if no broker responds.
+        """
+        return await topic_settings(self._entered(), topic, names)
+
+    @property
+    def wall_clock(self) -> Callable[[], float]:
+        """Returns the time that written records get, in seconds since the epoch."""
+        return self._entered().wall_clock
 
     def fetch_until(self, ends: Mapping[TopicPartition, int]) -> None:
         """Fetch these assigned partitions only up to these offsets, so that no fetch waits at the

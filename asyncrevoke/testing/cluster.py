@@ -25,6 +25,7 @@ from asyncrevoke.protocol.messages import (
     ErrorCode,
     MetadataRequest,
 )
+from asyncrevoke.ranges.topic_settings import DescribeConfigsRequest, describe_configs_response
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
 from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
 from asyncrevoke.testing.fake_kafka.partition_log import (
@@ -36,6 +37,14 @@ from asyncrevoke.testing.fake_kafka.topics import Topics
 from asyncrevoke.testing.scripted_group import ScriptedEpochGroup, ScriptedGroup
 
 _SESSION_TIMEOUT = 45.0
+_LONGEST = str(2**63 - 1)
+_KEEPS_ALL = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": _LONGEST,
+    "message.timestamp.after.max.ms": _LONGEST,
+    "retention.ms": "-1",
+}
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -184,6 +193,9 @@ class Cluster(Brokers[WrittenLog, ScriptedGroup | ScriptedEpochGroup]):
         """Process one request, including requests of producers."""
         if isinstance(message, ProduceRequest):
             reply(EntityResponse(entity=self._produce(message)))
+        elif isinstance(message, DescribeConfigsRequest):
+            # Its topics keep all records, and accept all timestamps.
+            reply(EntityResponse(entity=describe_configs_response(message, _KEEPS_ALL)))
         elif isinstance(message, InitProducerIdRequest):
             self._producers += 1
             reply(EntityResponse(entity=producer_id_response(self._producers)))

@@ -47,19 +47,22 @@ class DeadLetterSender(Protocol):
 
 
 class DeadLetter:
-    """A record's key, value, timestamp and headers, followed by headers that say why it failed.
+    """A record's key, value and headers, followed by headers that say why it failed.
+
+    It is written with the time of writing as its timestamp, because brokers accept and delete
+    records by timestamp: the time of the record may be days ago, or beyond what the topic allows.
+    A header has the timestamp of the record.
 
     A record that was a dead letter before keeps the headers of the former failure: of two headers
     with the same name, the last one counts. ``attempts`` is the number of calls of the handler, 0
     if the record does not decode.
     """
 
-    __slots__ = ("headers", "key", "timestamp", "value")
+    __slots__ = ("headers", "key", "value")
 
     def __init__(self, record: Record, error: BaseException, attempts: int) -> None:
         self.key = record.key
         self.value = None if record.value is None else bytes(record.value)
-        self.timestamp = record.timestamp
         self.headers: list[tuple[str, bytes | None]] = [
             *record.headers,
             (ORIGIN_TOPIC, record.topic.encode()),

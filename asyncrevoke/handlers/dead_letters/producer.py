@@ -32,7 +32,7 @@ class DeadLetterProducer:
             message.key,
             message.value,
             message.headers,
-            message.timestamp if message.timestamp >= 0 else None,
+            None,
             delivery,
         )
         await delivery.wait()

@@ -48,18 +48,13 @@ class RetryHistories:
 
 
 class RetryMessage(DeadLetter):
-    """A failed record for a retry topic: a dead letter with two more headers.
-
-    Its timestamp is the time of writing, because brokers delete records by timestamp. A header has
-    the timestamp of the record.
-    """
+    """A failed record for a retry topic: a dead letter with two more headers."""
 
     __slots__ = ()
 
     def __init__(self, history: RetryHistory, error: BaseException, due: float) -> None:
         """``history`` includes the failed call; ``due`` is in seconds since the epoch."""
         super().__init__(history.record, error, history.calls)
-        self.timestamp = -1
         self.headers += [
             (DELAYED_ATTEMPT, b"%d" % (history.retry_topic_reads + 1)),
             (DUE, b"%d" % int(due * 1000)),

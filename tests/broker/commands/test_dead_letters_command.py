@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,7 +60,7 @@ async def write(kafka: HandlerTopic, count: int) -> None:
             error = KeyError("\x1b[2J") if number % 2 else ValueError("boom")
             letter = DeadLetter(record, error, 3)
             await producer.queue(
-                kafka.dead, None, letter.key, letter.value, letter.headers, letter.timestamp, sent
+                kafka.dead, None, letter.key, letter.value, letter.headers, None, sent
             )
         await sent.wait()
 
@@ -94,8 +95,12 @@ def test_dead_letters_are_listed_shown_and_replayed_once(kafka: HandlerTopic) ->
     assert "2 sent before" in again.stdout
     records = asyncio.run(written(kafka))
     assert [each.value for each in records] == [b"1", b"3", b"0", b"2", b"4"]
-    assert {each.headers for each in records} == {(("n", b"1"), ("asyncrevoke-replays", b"1"))}
-    assert records[0].timestamp == 1_700_000_000_001
+    assert records[0].headers == (
+        ("n", b"1"),
+        ("asyncrevoke-replays", b"1"),
+        ("asyncrevoke-replayed-timestamp", b"1700000000001"),
+    )
+    assert all(abs(each.timestamp / 1000 - time.time()) < 60 for each in records)
     with open(f"{kafka.dead}.replay.jsonl", encoding="utf-8") as file:
         sent = [line for line in map(json.loads, file) if line["line"] == "sent"]
     assert [(line["offset"], line["to_topic"], line["to_offset"]) for line in sent] == [
@@ -141,6 +146,23 @@ def test_dead_letters_that_a_broker_rejects_are_sent_by_the_next_replay(
     assert len(asyncio.run(written(kafka))) == 3
 
 
+@pytest.mark.kafka_topic(partitions=1)
+def test_a_replay_keeps_original_timestamps_where_the_topic_does(kafka: HandlerTopic) -> None:
+    asyncio.run(write(kafka, 3))
+    original = ("--timestamps", "original")
+    week = f"{kafka.topic}.week"
+    asyncio.run(kafka.create(week, settings={"retention.ms": "604800000"}))
+    refused = command("replay", kafka.dead, "--to", week, *original)
+    assert refused.exit_code == 3, refused.output
+    assert f"{week} would delete it at once (retention.ms=604800000)" in refused.stdout
+    missing = command("replay", kafka.dead, "--to", f"{week}.nowhere", *original)
+    assert missing.exit_code == 1, missing.output
+    assert "the topic must exist" in missing.output
+    assert command("replay", kafka.dead, *original).exit_code == 0
+    records = asyncio.run(written(kafka))
+    assert [each.timestamp for each in records] == [1_700_000_000_000 + n for n in range(3)]
+
+
 def test_a_topic_that_does_not_exist_and_wrong_options_are_named(kafka: HandlerTopic) -> None:
     missing = command("list", f"{kafka.topic}.nowhere")
     assert missing.exit_code == 1
@@ -151,6 +173,7 @@ def test_a_topic_that_does_not_exist_and_wrong_options_are_named(kafka: HandlerT
         ["show", "dlq", "1-2"],
         ["replay", "dlq", "--to", "dlq"],
         ["replay", "dlq", "--rate", "0"],
+        ["replay", "dlq", "--timestamps", "mine"],
         ["replay", "dlq", "--limit", "0"],
     ):
         result = command(*arguments)

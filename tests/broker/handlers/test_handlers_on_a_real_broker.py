@@ -115,7 +115,7 @@ async def test_a_failed_record_is_retried_and_then_dead_lettered(
     assert [each.value for each in letters] == [b"0", b"10", b"20", b"30"]
     letter = letters[2]
     assert letter.key == b"k6"
-    assert letter.timestamp == 1_700_000_000_020
+    assert abs(letter.timestamp / 1000 - time.time()) < 60
     assert letter.headers == (
         ("number", b"20"),
         ("asyncrevoke-origin-topic", kafka.topic.encode()),

@@ -123,8 +123,7 @@ class RetryHeaders:
 
     def _write(self, letter: DeadLetter) -> Record:
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 2**20)
-        timestamp = max(letter.timestamp, 0)
-        assert builder.append(0, timestamp, letter.key, letter.value, letter.headers) is not None
+        assert builder.append(0, 1, letter.key, letter.value, letter.headers) is not None
         (batch,) = decode_batches(fetched(bytes(builder.build())), read_committed=False)
         (written,) = batch.decode("orders.retry", 0, 1, 0)
         return written

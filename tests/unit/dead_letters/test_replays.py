@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import structs
 
-from asyncrevoke import Consumer, TopicPartition
+from asyncrevoke import CallNext, Consumer, HandlerContext, TopicPartition
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.replay import ReplayOptions
@@ -21,19 +21,32 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     read_dead_letter,
     why_not_replayed,
 )
+from asyncrevoke.dead_letters.timestamp_limits import TimestampLimits
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.model import Record
 from asyncrevoke.testing import TestConsumer
+from asyncrevoke.testing import cluster as topic_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+DAY = 86_400_000
+NOW = 1_800_000_000_000
+# Those of Apache Kafka 4.
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": "3600000",
+    "retention.ms": str(7 * DAY),
+}
 
 
 def stored(record: Record, error: Exception | None = None) -> Record:
     """The record that a dead letter is in its topic."""
     letter = DeadLetter(record, error or ValueError("boom"), 2)
-    return Record("dlq", 0, 5, letter.timestamp, 0, letter.key, letter.value, tuple(letter.headers))
+    return Record("dlq", 0, 5, 5_000, 0, letter.key, letter.value, tuple(letter.headers))
 
 
 def failing(calls: list[tuple[int, bytes]]) -> Consumer:
@@ -56,7 +69,7 @@ def test_a_dead_letter_is_replayed_with_the_headers_that_its_record_had() -> Non
     record = Record("orders", 3, 42, 1234, 0, b"k", b"v", (("trace", b"1"), ("trace", None)))
     letter = read_dead_letter(stored(record))
     assert isinstance(letter, StoredDeadLetter)
-    assert letter[1:] == ("orders", 3, 42, 1234, "ValueError", "boom", 2, 0)
+    assert letter[1:] == ("orders", 3, 42, 1234, "ValueError", "boom", 2, 0, -1)
     assert letter.replay_headers() == [
         ("trace", b"1"),
         ("trace", None),
@@ -151,10 +164,14 @@ async def test_a_replayed_dead_letter_is_handled_again_and_counts_its_replays() 
         assert (result.selected, result.sent, result.not_sent) == (3, 2, 1)
         assert "replayed 1 times" in result.named[0].why
         assert sorted(calls[4:]) == [(-2, b"1"), (-1, b"1")]
-        again = t.records("orders")[-1]
+        again, first = t.records("orders")[-1], t.records("orders")[1]
         assert (again.key, again.headers) == (
             b"k",
-            (("trace", b"7"), ("asyncrevoke-replays", b"1")),
+            (
+                ("trace", b"7"),
+                ("asyncrevoke-replays", b"1"),
+                ("asyncrevoke-replayed-timestamp", b"%d" % first.timestamp),
+            ),
         )
 
 
@@ -237,6 +254,118 @@ def test_the_topic_of_a_replay_is_the_one_that_the_dead_letter_topic_is_named_af
     assert isinstance(letter, StoredDeadLetter)
     letter = letter._replace(record=structs.replace(letter.record, topic=dead_letter_topic))
     assert (why_not_replayed(letter, origin, (), 3) is None) is replayed
+
+
+# -- timestamps -----------------------------------------------------------------------------------
+
+
+async def failed_ten_days_ago(t: TestConsumer) -> int:
+    """Publish a record of ten days ago, which fails. Returns its timestamp."""
+    await t.publish("orders", 1)
+    old = t.records("orders")[0].timestamp - 10 * DAY
+    await t.publish("orders", -1, timestamp=old)
+    return old
+
+
+async def test_dead_letters_and_replays_have_the_time_of_writing_and_name_the_original_one() -> (
+    None
+):
+    calls: list[tuple[int, bytes]] = []
+    seen: list[tuple[int, bytes | None]] = []
+    consumer = failing(calls)
+
+    @consumer.middleware
+    async def keep(context: HandlerContext, call_next: CallNext) -> None:
+        named = dict(context.record.headers).get("asyncrevoke-replayed-timestamp")
+        seen.append((context.record.timestamp, named))
+        await call_next()
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        old = await failed_ten_days_ago(t)
+        (letter,) = t.dead_letters("orders.dlq")
+        written = letter.timestamp
+        assert written - old >= 10 * DAY
+        stored_letter = read_dead_letter(letter)
+        assert isinstance(stored_letter, StoredDeadLetter)
+        assert stored_letter.origin_timestamp == old
+        await t.advance(60)
+        for _ in range(2):
+            assert (await t.replay_dead_letters("orders.dlq")).sent > 0
+        replayed = t.records("orders")[2:]
+        assert all(each.timestamp >= written + 60_000 for each in replayed)
+        assert {dict(each.headers)["asyncrevoke-replayed-timestamp"] for each in replayed} == {
+            b"%d" % old
+        }, "also of the record that was replayed twice"
+        assert seen[2] == (replayed[0].timestamp, b"%d" % old), "no header is believed"
+
+
+async def test_a_replay_keeps_the_original_timestamp_of_a_record_that_was_replayed_before() -> None:
+    calls: list[tuple[int, bytes]] = []
+    async with TestConsumer(failing(calls), partitions=1) as t:
+        old = await failed_ten_days_ago(t)
+        await t.replay_dead_letters("orders.dlq")
+        again = DeadLetterFilter(since=datetime.fromtimestamp(old / 1000 + 60, UTC))
+        options = ReplayOptions(chosen=again, timestamps="original")
+        result = await t.replay_dead_letters("orders.dlq", options)
+        assert (result.selected, result.sent) == (1, 1)
+        assert t.records("orders")[-1].timestamp == old
+
+
+async def test_a_dead_letter_whose_topic_would_not_keep_its_original_timestamp_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = {**topic_cluster._KEEPS_ALL, "retention.ms": str(7 * DAY)}
+    monkeypatch.setattr(topic_cluster, "_KEEPS_ALL", settings)
+    calls: list[tuple[int, bytes]] = []
+    async with TestConsumer(failing(calls), partitions=1) as t:
+        await failed_ten_days_ago(t)
+        await t.publish("orders", -2)
+        for dry in (True, False):
+            options = ReplayOptions(timestamps="original", dry_run=dry)
+            result = await t.replay_dead_letters("orders.dlq", options)
+            assert (result.sent, result.not_sent) == (1, 1)
+            assert "would delete it at once (retention.ms=604800000)" in result.named[0].why
+
+
+@pytest.mark.parametrize(
+    ("changed", "timestamp", "why"),
+    [
+        ({}, NOW - 8 * DAY, "would delete it at once (retention.ms=604800000)"),
+        ({}, NOW - 7 * DAY, None),
+        ({"cleanup.policy": "compact"}, NOW - 8 * DAY, None),
+        ({"cleanup.policy": "compact,delete"}, NOW - 8 * DAY, "would delete it at once"),
+        ({"retention.ms": "-1"}, 0, None),
+        ({}, NOW + 3_600_000, None),
+        ({}, NOW + 3_600_001, "ms ahead, which orders does not accept (message.timestamp.after"),
+        ({}, NOW * 1000, "does not accept (message.timestamp.after.max.ms=3600000)"),
+        ({"message.timestamp.before.max.ms": "1000"}, NOW - 1001, "before.max.ms=1000)"),
+        ({"message.timestamp.type": "LogAppendTime"}, NOW, "orders replaces timestamps"),
+        ({}, -1, "its original timestamp is unknown"),
+    ],
+)
+def test_which_timestamps_a_topic_keeps(
+    changed: dict[str, str], timestamp: int, why: str | None
+) -> None:
+    limits = TimestampLimits.of("orders", DEFAULTS | changed, lambda: NOW / 1000)
+    found = limits.why_not(timestamp)
+    assert found is None if why is None else why in (found or "")
+
+
+def test_the_limit_of_brokers_before_3_6_is_for_both_directions() -> None:
+    before = {k: v for k, v in DEFAULTS.items() if not k.startswith("message.timestamp")}
+    before["message.timestamp.difference.max.ms"] = "1000"
+    limits = TimestampLimits.of("orders", before, lambda: NOW / 1000)
+    for timestamp in (NOW - 1001, NOW + 1001):
+        assert "message.timestamp.difference.max.ms=1000" in (limits.why_not(timestamp) or "")
+
+
+@pytest.mark.parametrize("value", [None, "", "many", "-", "9" * 5000, "\u0664"])
+def test_a_retention_that_is_no_number_is_an_error(value: str | None) -> None:
+    settings = {k: v for k, v in DEFAULTS.items() if k != "retention.ms"}
+    if value is not None:
+        settings["retention.ms"] = value
+    with pytest.raises(DeadLettersError, match=r"does not report retention\.ms of orders"):
+        TimestampLimits.of("orders", settings, lambda: 0.0)
 
 
 # -- the journal ----------------------------------------------------------------------------------
