@@ -20,7 +20,7 @@ from asyncrevoke.errors import (
 from asyncrevoke.handlers.host import HandlerHost
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener, check_listener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
-from asyncrevoke.runtime.loop.signals import drain_on_signals
+from asyncrevoke.runtime.loop.signals import DrainOnSignals
 from asyncrevoke.runtime.session.partition_calls import PartitionCalls
 from asyncrevoke.runtime.session.probe import probe
 from asyncrevoke.runtime.session.record_calls import RecordCalls
@@ -335,7 +335,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         if self._handler_host.router is None:
             raise ConfigError("run() needs handlers: register one with @consumer.handler(topic)")
         check_event_loop()
-        with drain_on_signals(self._signalled, self._config.close_timeout):
+        with DrainOnSignals(self._signalled, self._config.close_timeout):
             async with self:
                 await self._entered_once().handlers_ended()
 

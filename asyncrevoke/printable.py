@@ -32,6 +32,23 @@ def printable(text: str, limit: int = LONGEST_TEXT) -> str:
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
+def error_text(error: BaseException, limit: int = LONGEST_MESSAGE) -> str:
+    """``str(error)``, cut after ``limit`` characters and not escaped: see :func:`printable`.
+
+    Never raises, whatever the error's class does.
+    """
+    try:
+        return str(error)[:limit]
+    except Exception as unprintable:  # noqa: BLE001 - the report is about ``error``
+        return f"(str() of this error raised {type(unprintable).__name__})"
+
+
+def named_error(error: BaseException, limit: int = LONGEST_MESSAGE) -> str:
+    """The name of the error's class, and :func:`error_text` after a colon."""
+    text = error_text(error, limit)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def shown_option(value: object) -> str:
     """``repr(value)`` in one line for a message about an option, cut at 200 characters.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from asyncrevoke.dashboard.dead_letter import ShownDeadLetter, contents
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import printable
+from asyncrevoke.printable import error_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -154,7 +154,7 @@ class History:
                 record.topic_partition,
                 record.offset,
                 type(error).__name__,
-                contents(record, str(error)),
+                contents(record, error_text(error)),
             )
         )
         self.changed()

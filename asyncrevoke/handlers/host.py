@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -12,11 +12,12 @@ from asyncrevoke.errors import ConfigError, ConsumerClosedError
 from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.handlers.decoding.decoders import Decoder
+    from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import (
         OpenResources,
         OpenWorkerResource,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
     from asyncrevoke.producing.producer import Producer
+    from asyncrevoke.runtime.hooks.event_log import EventLog
     from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
@@ -160,33 +162,17 @@ class HandlerHost:
         Raises the failure that stopped the handlers, even if cancelled after it. Cancelling cancels
         the handlers too.
         """
-        from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
-        from asyncrevoke.handlers.execution.runner_context import RunnerContext
         from asyncrevoke.handlers.registry import inline
         from asyncrevoke.handlers.runner import HandlerRunner
 
-        config, log = self._config, session.log
-        open_producer = partial(self.open_producer, session)
+        log = session.log
         lifespans = self._lifespans(session)
         try:
-            async with self.open_resources(log, session.deadline) as (state, worker_resources):
-                context = RunnerContext(
-                    concurrency=config.concurrency,
-                    log=log,
-                    order_by=config.order_by,
-                    null_keys=config.null_keys,
-                    max_in_flight=config.max_in_flight,
-                    state=state,
-                    worker_resources=worker_resources,
-                    lifespans=lifespans,
-                    dead_letters=DeadLetterProducer(open_producer),
-                    open_producer=open_producer,
-                    wall_clock=session.wall_clock,
-                    call_recorder=session.call_recorder,
-                    observers=session.observers,
-                    recorder=session.recorder,
-                    deadline=session.deadline,
-                )
+            async with (
+                self.open_resources() as state,
+                self.open_worker_resources(state, log, session.deadline) as worker_resources,
+            ):
+                context = self._runner_context(session, state, worker_resources, lifespans)
                 if not session.uses_threads:
                     router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)
@@ -204,14 +190,54 @@ class HandlerHost:
             log.exception("handler failed; consumer stopped", exc_info=self.failure)
             raise self.failure from None
         except Exception as error:
-            log.exception("handler failed; consumer stopped", exc_info=error)
-            raise
+            first = self._first_error(log, error)
+            log.exception("handler failed; consumer stopped", exc_info=first)
+            if first is error:
+                raise
+            raise first from None
         finally:
             session.begin_close()
             if lifespans is not None:
                 # The core waits for lifespans, even if resources could not be opened.
                 await lifespans.aclose()
             await self.close_producer(session)
+
+    def _runner_context(
+        self,
+        session: Session,
+        state: object,
+        worker_resources: WorkerResources | None,
+        lifespans: PartitionLifespans | None,
+    ) -> RunnerContext:
+        from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+        from asyncrevoke.handlers.execution.runner_context import RunnerContext
+
+        config, open_producer = self._config, partial(self.open_producer, session)
+        return RunnerContext(
+            concurrency=config.concurrency,
+            log=session.log,
+            order_by=config.order_by,
+            null_keys=config.null_keys,
+            max_in_flight=config.max_in_flight,
+            state=state,
+            worker_resources=worker_resources,
+            lifespans=lifespans,
+            dead_letters=DeadLetterProducer(open_producer),
+            open_producer=open_producer,
+            wall_clock=session.wall_clock,
+            call_recorder=session.call_recorder,
+            observers=session.observers,
+            recorder=session.recorder,
+            deadline=session.deadline,
+        )
+
+    def _first_error(self, log: EventLog, error: Exception) -> BaseException:
+        """The failure of a handler, if resources have raised ``error`` when they were closed after
+        it; otherwise ``error``."""
+        if self.failure is None or error is self.failure:
+            return error
+        log.error("resources failed to close", exc_info=error)
+        return self.failure
 
     def open_producer(self, session: Session) -> Producer:
         """Return the producer of results and dead letters, made at the first call.
@@ -267,18 +293,8 @@ class HandlerHost:
         if runner.failure is not None:
             raise runner.failure
 
-    @asynccontextmanager
-    async def open_resources(
-        self, log: HandlerLogger, deadline: ShutdownDeadline | None = None
-    ) -> AsyncGenerator[tuple[object, WorkerResources | None]]:
-        """Open ``resources``, and let calls open ``worker_resources``; close both when left."""
-        async with (
-            self._manager_of_resources() as state,
-            self._workers(state, log, deadline) as workers,
-        ):
-            yield state, workers
-
-    def _manager_of_resources(self) -> AbstractAsyncContextManager[object]:
+    def open_resources(self) -> AbstractAsyncContextManager[object]:
+        """Inside, ``resources`` are open. Raises ConfigError."""
         resources = self._resources
         if resources is None:
             return nullcontext()
@@ -290,9 +306,10 @@ class HandlerHost:
             )
         return manager
 
-    def _workers(
-        self, state: object, log: HandlerLogger, deadline: ShutdownDeadline | None
+    def open_worker_resources(
+        self, state: object, log: HandlerLogger, deadline: ShutdownDeadline | None = None
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
+        """Inside, calls may open ``worker_resources`` with what ``resources`` has opened."""
         if self._worker_resources is None:
             return nullcontext()
         from asyncrevoke.handlers.execution.worker_resources import WorkerResources

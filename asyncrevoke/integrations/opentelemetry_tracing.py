@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from traceback import format_exception
 from typing import TYPE_CHECKING
 
 from opentelemetry import context as contexts
@@ -21,9 +22,9 @@ from opentelemetry.trace import (
 )
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.offset_sampler import OffsetSampler
+from asyncrevoke.printable import error_text
 from asyncrevoke.runtime.hooks.observer import PublishSpan, Tracer
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenTelemetryTracing"]
 
-# The attribute of an error that has the context of the span in which it was raised.
-_SPAN = "_asyncrevoke_span"
 # Set in the contexts of calls.
 _IN_CALL = contexts.create_key("asyncrevoke-call")
+# The most characters of an error's traceback in a span.
+_LONGEST_TRACEBACK = 64 * 1024
 # A record's headers, if it has any.
 _HEADERS = attrgetter("headers")
 
@@ -78,6 +79,9 @@ class OpenTelemetryTracing(Tracer):
         self._tracer: OpenTelemetryTracer | None = None
         self._attributes: dict[str, AttributeValue] = {}
         self._attributes_of_sends: dict[str, AttributeValue] = {}
+        # The error of the last call that has failed in a span, until the library asks for it.
+        # Nothing is written into errors: their classes may forbid it.
+        self._failed_call: tuple[BaseException, SpanContext] | None = None
 
     def on_open(self, consumer: Observed) -> None:
         """Read the application's propagator and tracer provider."""
@@ -138,6 +142,7 @@ class OpenTelemetryTracing(Tracer):
         except BaseException as error:
             if span is not None:
                 _failed(span, error)
+                self._failed_call = error, span.get_span_context()
             raise
         finally:
             contexts.detach(token)
@@ -156,16 +161,13 @@ class OpenTelemetryTracing(Tracer):
         span = self._tracer.start_span(f"send {topic}", context, SpanKind.PRODUCER, attributes)
         return _SendSpan(span, self._injected(set_span_in_context(span, context)))
 
-    def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:  # noqa: ARG002
-        """Replace the trace context in ``headers`` by that of the span that raised ``error``."""
-        found: SpanContext | None = getattr(error, _SPAN, None)
-        if found is None:
-            return headers
-        own = self._injected(set_span_in_context(NonRecordingSpan(found), Context()))
-        names_of_own = {name.lower() for name, _ in own}
-        kept = [header for header in headers if header[0].lower() not in names_of_own]
-        # At the front: the headers of a dead letter have to come last.
-        return [*own, *kept]
+    def take_failed_call(self, error: BaseException) -> Headers:
+        """The context of the span of the last call, if it has ended with ``error``, or if that is
+        the error of its time limit."""
+        failed, self._failed_call = self._failed_call, None
+        if failed is None or (failed[0] is not error and failed[0] is not error.__cause__):
+            return ()
+        return self._injected(set_span_in_context(NonRecordingSpan(failed[1]), Context()))
 
     def _injected(self, context: Context) -> list[tuple[str, bytes | None]]:
         carrier: dict[str, str] = {}
@@ -229,7 +231,13 @@ def _failed(span: Span, error: BaseException) -> None:
     span.set_attribute(names.ERROR, names.error_type(error))
     span.set_status(Status(StatusCode.ERROR, type(error).__name__))
     if isinstance(error, Exception):
-        span.record_exception(error)
-    errors = error.errors.values() if isinstance(error, BatchError) else ()
-    for each in (error, *errors):
-        setattr(each, _SPAN, span.get_span_context())
+        # As Span.record_exception does, which calls str() of the error without a limit.
+        span.add_event(
+            "exception",
+            {
+                names.EXCEPTION_TYPE: names.error_type(error),
+                names.EXCEPTION_MESSAGE: error_text(error),
+                names.EXCEPTION_STACKTRACE: "".join(format_exception(error))[:_LONGEST_TRACEBACK],
+                names.EXCEPTION_ESCAPED: "False",
+            },
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Node
@@ -11,24 +11,26 @@ from asyncrevoke.producing.producer import Producer
 from asyncrevoke.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from asyncrevoke.config import ConsumerConfig
 
 
-@asynccontextmanager
-async def producer_with_own_connections(config: ConsumerConfig) -> AsyncGenerator[Producer]:
+class ProducerWithOwnConnections(AbstractAsyncContextManager[Producer]):
     """A producer with the connection options of ``config``; it connects at the first record.
 
-    Records that are not acknowledged when the block is left fail.
+    Records that are not acknowledged when the block is left fail. A class: contextlib's generators
+    write into exceptions, and a user's class may forbid that.
     """
-    channels = Channels(config)
-    bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
-    producer = Producer(config, channels, bootstrap, time.time)
-    try:
-        yield producer
-    finally:
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
+        self._channels = Channels(config)
+        self._producer = Producer(config, self._channels, bootstrap, time.time)
+
+    async def __aenter__(self) -> Producer:
+        return self._producer
+
+    async def __aexit__(self, *_error: object) -> None:
         try:
-            await producer.aclose()
+            await self._producer.aclose()
         finally:
-            await channels.close()
+            await self._channels.close()

@@ -22,6 +22,17 @@ def trace_headers(record: Record) -> list[tuple[str, bytes | None]]:
     return [header for header in record.headers if header[0].lower() in _TRACE_HEADERS]
 
 
+def replace_headers(
+    headers: Sequence[tuple[str, bytes | None]], carried: Sequence[tuple[str, bytes | None]]
+) -> list[tuple[str, bytes | None]]:
+    """``headers`` of a failed record, with the trace context ``carried`` instead of its own.
+
+    It comes first: the headers of a dead letter have to come last.
+    """
+    names = {name.lower() for name, _ in carried}
+    return [*carried, *(header for header in headers if header[0].lower() not in names)]
+
+
 def result_headers(
     topic: str,
     carried: Sequence[tuple[str, bytes | None]],

@@ -70,8 +70,9 @@ async def open_handlers(
 
     router = with_errors(checked_router(consumer, target.name), target.errors)
     log = EventLog()
-    resources = consumer.handler_host.open_resources(log)
-    state, worker_resources = await stack.enter_async_context(resources)
+    host = consumer.handler_host
+    state = await stack.enter_async_context(host.open_resources())
+    worker_resources = await stack.enter_async_context(host.open_worker_resources(state, log))
     concurrency = target.concurrency or config.concurrency
     context = RunnerContext(
         concurrency=concurrency,

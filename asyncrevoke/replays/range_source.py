@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.model import PollResult
@@ -11,7 +11,8 @@ from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.runtime.session.membership_guard import NoMembership
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator, Sequence
+    from collections.abc import Awaitable, Sequence
+    from contextlib import AbstractContextManager
 
     from asyncrevoke.core.commit.completion_tracker import InFlightLimits
     from asyncrevoke.model import Record, TopicPartition
@@ -175,10 +176,9 @@ class RangeSource:
         """Does nothing: a pause has failed the replay."""
         del partition
 
-    @contextmanager
-    def awaiting_library(self) -> Generator[None]:
+    def awaiting_library(self) -> AbstractContextManager[None]:
         """Does nothing: a replay has no ``max_poll_interval``."""
-        yield
+        return nullcontext()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 
+from asyncrevoke.printable import error_text
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.replays.origin_record import OriginRecord, place_of
 
@@ -96,7 +97,8 @@ class ResultRows:
 
     ``failed_as`` is the outcome of a record that ``on_error="skip"`` skips. A failure of a record
     is written to its row, not to ``log``. ``errors`` counts the rows with the outcome ``"error"``;
-    ``examples`` describes the first ones. With ``origins`` the records are ``OriginRecord``.
+    ``examples`` describes the first ones. ``stopped_at`` is the record whose failure has stopped
+    the handlers. With ``origins`` the records are ``OriginRecord``.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class ResultRows:
         self._ended = False
         self._clock = time.time_ns
         self.examples: list[str] = []
+        self.stopped_at: str | None = None
         self.errors = 0
         self.done = 0
 
@@ -200,6 +203,8 @@ class ResultRows:
         """Keep the decision about a failed record."""
         key = place_of(record)
         self._rejected[key] = error
+        if decision == "stopped":
+            self.stopped_at = f"{record.topic_partition} at offset {record.offset}"
         if decision == "skipped":
             self._decided[key] = self._failed_as
         elif decision in ("dead_lettered", "sent_to_retry_topic"):
@@ -215,7 +220,7 @@ class ResultRows:
     def reject(self, record: Record, error: Exception) -> None:
         """Build the row of a record for which no handler can be called."""
         self.done += 1
-        key, name, text = place_of(record), type(error).__qualname__, str(error)[:_MOST_TEXT]
+        key, name, text = place_of(record), type(error).__qualname__, error_text(error, _MOST_TEXT)
         self._count_error(key, f"{name}: {text}")
         row = Row(*key, 0, None, None, "error", name, text, None)
         self._rows.append(_with_origin(row, record))
@@ -268,7 +273,7 @@ class ResultRows:
         if error is None and call is not None:
             error = call.error
         name = None if error is None else type(error).__qualname__
-        text = None if error is None else str(error)[:_MOST_TEXT]
+        text = None if error is None else error_text(error, _MOST_TEXT)
         if outcome == "error":
             self._count_error(key, f"{name}: {text}")
         if call is None:

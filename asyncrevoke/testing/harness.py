@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
-from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,7 @@ from asyncrevoke.testing.opened_session import NOT_ENTERED, OpenedSession
 from asyncrevoke.testing.virtual_time import virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -118,7 +116,7 @@ class TestConsumer:
         """
         try:
             if not self._crashed:
-                async with self._time_passes():
+                async with self._time.passes():
                     await self.consumer.__aexit__(exc_type, error, traceback)
         except BaseException as closing:
             if closing is not self._raised:
@@ -151,17 +149,6 @@ class TestConsumer:
             wall_clock=self._cluster.wall_time,
             receiver=opened,
         )
-
-    @asynccontextmanager
-    async def _time_passes(self) -> AsyncGenerator[None]:
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
-        passing = loop.create_task(self._time.pass_while(ended))
-        try:
-            yield
-        finally:
-            ended.set_result(None)
-            await passing
 
     # --- what happens ----------------------------------------------------------------------------
 
@@ -205,7 +192,7 @@ class TestConsumer:
         opened = OpenedSession(Connections(cluster, next(self._clients)))
         cluster.have(topic)
         with in_environment(self._environment(opened)):
-            async with self._time_passes(), DeadLetterTopic(topic) as letters:
+            async with self._time.passes(), DeadLetterTopic(topic) as letters:
                 running = Replay(letters, options or ReplayOptions(), with_journal=False)
                 result = await running.run()
         await self._until_idle()
@@ -302,7 +289,7 @@ class TestConsumer:
         session, connections = self._session, self._opened_session.connections
         connections.cut()
         self._crashed = True
-        async with self._time_passes():
+        async with self._time.passes():
             try:
                 await session.aclose(graceful=False)
             except AsyncRevokeError:

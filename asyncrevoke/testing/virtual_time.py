@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
@@ -26,7 +26,7 @@ from asyncrevoke.testing.fake_kafka.clock import Clock
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
     from contextvars import Context
 
     from asyncrevoke.testing.fake_kafka.clock import Alarm
@@ -132,16 +132,24 @@ class VirtualTime:
 
     # --- calls -----------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def call(self) -> AsyncGenerator[None]:
+    def call(self) -> AbstractAsyncContextManager[None]:
         """Inside, time passes only by :meth:`pass_until`. Calls of several tasks wait for each
         other."""
-        async with self._turn:
-            self._calls += 1
-            try:
-                yield
-            finally:
-                self._calls -= 1
+        return _VirtualCall(self)
+
+    async def begin_call(self) -> None:
+        """Wait for the calls of other tasks to end."""
+        await self._turn.acquire()
+        self._calls += 1
+
+    def end_call(self) -> None:
+        """The call has ended."""
+        self._calls -= 1
+        self._turn.release()
+
+    def passes(self) -> AbstractAsyncContextManager[None]:
+        """Inside, time passes by itself."""
+        return _PassingTime(self)
 
     async def run_until_idle(self) -> None:
         """Return when nothing can run before time passes or a socket or thread has an event.
@@ -220,3 +228,30 @@ def virtual_time() -> VirtualTime:
     if known is None or not known.in_use:
         known = _of_loops[loop] = VirtualTime(loop)
     return known
+
+
+# Classes: contextlib's generators write into exceptions, and a user's class may forbid that.
+class _VirtualCall(AbstractAsyncContextManager[None]):
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+
+    async def __aenter__(self) -> None:
+        await self._time.begin_call()
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._time.end_call()
+
+
+class _PassingTime(AbstractAsyncContextManager[None]):
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._passing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        self._passing = asyncio.create_task(self._time.pass_while(self._ended))
+
+    async def __aexit__(self, *_error: object) -> None:
+        assert self._passing is not None
+        self._ended.set_result(None)
+        await self._passing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from enum import StrEnum
-from io import StringIO
+from traceback import format_exception
 from typing import TYPE_CHECKING, TextIO, cast
 
 import structlog
@@ -14,6 +14,9 @@ from asyncrevoke.printable import LONGEST_MESSAGE, printable, printable_json, pr
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, ExcInfo, Processor
+
+# The most characters of a traceback in a line.
+_LONGEST_TRACEBACK = 64 * 1024
 
 
 class LogLevel(StrEnum):
@@ -48,9 +51,16 @@ def _printable_line(_logger: object, _method: str, rendered: EventDict) -> str:
 
 
 def _plain_traceback(output: TextIO, error: ExcInfo) -> None:
-    plain = StringIO()
-    structlog.dev.plain_traceback(plain, error)
-    output.write(printable_lines(plain.getvalue()))
+    output.write("\n" + printable_lines(_short_traceback(error)))
+
+
+def _short_traceback(exc_info: ExcInfo) -> str:
+    """A traceback without the middle of a longer one: an error's text may have any length."""
+    text = "".join(format_exception(*exc_info)).removesuffix("\n")
+    if len(text) <= _LONGEST_TRACEBACK:
+        return text
+    half = _LONGEST_TRACEBACK // 2
+    return f"{text[:half]}… ({len(text)} characters) …{text[-half:]}"
 
 
 class LogOutput:
@@ -104,7 +114,7 @@ class LogOutput:
         # Tracebacks without locals, which may contain records and secrets.
         if self._format is LogFormat.JSON:
             return [
-                structlog.processors.format_exc_info,
+                structlog.processors.ExceptionRenderer(_short_traceback),
                 structlog.processors.JSONRenderer(ensure_ascii=False),
                 _printable_line,
             ]

@@ -12,6 +12,7 @@ from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.process_exit import end_process_within
 from asyncrevoke.cli.terminal import FAILED, USAGE, print_error
 from asyncrevoke.errors import AsyncRevokeError, ConfigError, IllegalStateError
+from asyncrevoke.printable import error_text, named_error
 from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class ServingError(Exception):
     def __init__(self, code: int, cause: BaseException) -> None:
         self.code = code
         self.cause = cause
-        super().__init__(str(cause))
+        super().__init__(error_text(cause))
 
 
 def load(targets: Sequence[str]) -> list[Consumer]:
@@ -86,7 +87,7 @@ def serve(
         brief = output.has_shown(error) or isinstance(error, AsyncRevokeError)
         log().error(
             "application failed",
-            error=f"{type(error).__name__}: {error}",
+            error=named_error(error),
             **{} if brief else {"exc_info": error},
         )
         raise ServingError(FAILED, error) from error

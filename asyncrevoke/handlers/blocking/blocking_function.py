@@ -6,7 +6,6 @@ import asyncio
 import functools
 import inspect
 import math
-import pickle
 import sys
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -19,6 +18,7 @@ from asyncrevoke.errors import HandlerProcessError
 from asyncrevoke.handlers.blocking.pickled_call import (
     listed,
     pickle_call,
+    result_of,
     run_in_interpreter,
     run_in_process,
 )
@@ -85,7 +85,7 @@ class BlockingFunction:
                 f"the process that ran {self._name} ended during the call: it was killed, for "
                 "example for its memory, or has crashed"
             ) from error
-        return pickle.loads(result)  # noqa: S301 - of the pool's worker process
+        return result_of(result)
 
     async def _in_interpreter(self, args: Sequence[object], named: dict[str, object]) -> object:
         from anyio import to_interpreter
@@ -96,7 +96,7 @@ class BlockingFunction:
                 run_in_interpreter, list(sys.path), self._name, call, limiter=self._limiter()
             )
         )
-        return pickle.loads(result)  # noqa: S301 - of an interpreter of this process
+        return result_of(result)
 
     def _limiter(self) -> anyio.CapacityLimiter:
         loop = asyncio.get_running_loop()

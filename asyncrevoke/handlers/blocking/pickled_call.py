@@ -10,9 +10,10 @@ import signal
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.errors import HandlerProcessError
+from asyncrevoke.printable import error_text, named_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,10 +47,10 @@ def pickle_call(
 
 
 def run_in_process(name: str, call: bytes) -> bytes:
-    """Make the call, in a worker process, and return its pickled result.
+    """Make the call, in a worker process, and return its pickled result: see :func:`result_of`.
 
-    Raises the function's exception, with its traceback as a note. Raises HandlerProcessError if the
-    call cannot be imported, or if the result or the exception cannot be pickled.
+    Raises HandlerProcessError if the call cannot be imported, or if the result or the exception
+    cannot be pickled.
     """
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS_OF_PARENT:
@@ -81,16 +82,16 @@ def _run(worker: Worker, name: str, call: bytes) -> bytes:
             fix = ': use run_in="process", or a module that imports only what interpreters can load'
         raise HandlerProcessError(
             f"{name} runs in another {worker}, which cannot import the function or its arguments "
-            f"({type(error).__name__}: {error}){fix}"
+            f"({named_error(error)}){fix}"
         ) from None
     try:
         result = cast("Callable[..., object]", function)(*args, **named)
-    except Exception as error:
-        error.add_note(f"In the worker {worker}:\n" + traceback.format_exc())
+    except Exception as error:  # noqa: BLE001 - raised by result_of()
         if _is_picklable(error):
-            raise
+            trace = f"in the worker {worker}:\n{traceback.format_exc()}"
+            return pickle.dumps(_Raised(error, trace), pickle.HIGHEST_PROTOCOL)
         raise HandlerProcessError(
-            f"{name} raised {type(error).__name__}, which cannot be pickled: {error}"
+            f"{name} raised {type(error).__name__}, which cannot be pickled: {error_text(error)}"
         ) from None
     try:
         return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
@@ -99,6 +100,23 @@ def _run(worker: Worker, name: str, call: bytes) -> bytes:
             f"{name} runs in another {worker}, and the {type(result).__name__} that it returned "
             f"cannot be pickled: {type(error).__name__}"
         ) from None
+
+
+class WorkerTraceback(Exception):  # noqa: N818 - the cause of an error, as in concurrent.futures
+    """The traceback of an exception in a worker, as text."""
+
+
+class _Raised(NamedTuple):
+    error: Exception
+    trace: str
+
+
+def result_of(pickled: bytes) -> object:
+    """The result of a call. Raises the function's exception, with its traceback as the cause."""
+    result: object = pickle.loads(pickled)  # noqa: S301 - of a worker of this process
+    if isinstance(result, _Raised):
+        raise result.error from WorkerTraceback(result.trace)
+    return result
 
 
 def _is_picklable(value: object) -> bool:

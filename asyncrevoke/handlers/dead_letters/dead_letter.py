@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from asyncrevoke.printable import error_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -70,7 +72,7 @@ class DeadLetter:
             (ORIGIN_OFFSET, b"%d" % record.offset),
             (ORIGIN_TIMESTAMP, b"%d" % record.timestamp),
             (ERROR_TYPE, _truncated(_type_name(error))),
-            (ERROR_MESSAGE, _truncated(_message(error))),
+            (ERROR_MESSAGE, _truncated(error_text(error))),
             (ATTEMPTS, b"%d" % attempts),
         ]
 
@@ -82,13 +84,6 @@ class DeadLetter:
 def _type_name(error: BaseException) -> str:
     kind = type(error)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as unprintable:  # noqa: BLE001 - a user's class may fail here, too
-        return f"(str() of this error raised {type(unprintable).__name__})"
 
 
 def _truncated(text: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.errors import DecodeError
-from asyncrevoke.handlers.policy.batch import BatchError, HandlerBatch
+from asyncrevoke.handlers.policy.batch import BatchError, HandlerBatch, Unsent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -27,9 +27,7 @@ class BatchSink(Protocol):
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
         """This record has failed, and is done."""
 
-    def send_to_topic(
-        self, record: Record, handler: Handler, error: BaseException, calls: int
-    ) -> Awaitable[None]:
+    def send_to_topic(self, unsent: Unsent, handler: Handler, calls: int) -> Awaitable[None]:
         """Write this record to another topic; returns when that is acknowledged."""
         ...
 
@@ -52,9 +50,9 @@ async def invoke_batch(
     """
     assert handler.batch is not None
     while batch.unsent:
-        record, error = batch.unsent[0]
-        await sink.send_to_topic(record, handler, error, calls - 1)
-        sink.complete_all([record])
+        unsent = batch.unsent[0]
+        await sink.send_to_topic(unsent, handler, calls - 1)
+        sink.complete_all([unsent.record])
         batch.first_unsent_written()
     values, undecodable = await _decode(batch, handler, sink)
     called = batch.start_call(len(values))
@@ -84,7 +82,7 @@ async def _decode(
             values.append(handler.batch.decode(record))
         except DecodeError as error:
             if handler.dead_letter is not None:
-                await sink.send_to_topic(record, handler, error, 0)
+                await sink.send_to_topic(Unsent(record, error), handler, 0)
                 sink.complete_all([record])
             elif handler.on_error == "skip":
                 sink.skip(record, handler, error)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.invocation import HandlerInvoker
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
+    from asyncrevoke.handlers.policy.batch import Unsent
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup, RecordMatcher
     from asyncrevoke.handlers.scheduling.attempt_state import AttemptState
     from asyncrevoke.handlers.scheduling.backlog import Backlog
@@ -318,8 +319,8 @@ class Dispatcher:
 
     async def _next_attempt(self, item: Item, state: AttemptState) -> None:
         handler = state.handler or self._handlers[item.topic]
-        if state.send_for is not None and not isinstance(item, HandlerBatch):
-            await self._send_to_topic(item, handler, state.send_for, state.calls)
+        if state.unsent is not None:
+            await self._send_to_topic(state.unsent, handler, state.calls)
         elif (error := state.take_result_error()) is not None:
             raise error
         elif state.fails_with is not None:
@@ -330,14 +331,13 @@ class Dispatcher:
             self._returned(item.topic, handler.name)
         self._backlog.attempt_succeeded(item)
 
-    async def _send_to_topic(
-        self, record: Record, handler: Handler, error: BaseException, calls: int
-    ) -> None:
+    async def _send_to_topic(self, unsent: Unsent, handler: Handler, calls: int) -> None:
+        record = unsent.record
         if self.call_times is None:
-            await self._failures.send_to_topic(record, handler, error, calls)
+            await self._failures.send_to_topic(unsent, handler, calls)
             return
         self._sending.add(record)
-        await self._failures.send_to_topic(record, handler, error, calls)
+        await self._failures.send_to_topic(unsent, handler, calls)
         self._sending.remove(record)
         self._returned(record.topic, None)
 

@@ -17,12 +17,15 @@ from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
     Item,
+    Unsent,
     first_unfinished_offset,
     log_fields,
     unfinished_records,
 )
 from asyncrevoke.handlers.policy.retry import Pause
 from asyncrevoke.model import FailurePause
+from asyncrevoke.printable import named_error
+from asyncrevoke.producing.trace_context import replace_headers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
     from asyncrevoke.model import Record
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.runtime.hooks.observer import Headers
 
 
 # The most characters of an error that health() shows.
@@ -86,22 +90,23 @@ class FailurePolicy:
         item = entry[1]
         calls = self._backlog.calls_of(item)
         stops = isinstance(error, WorkerResourceError)
+        reason = None
         if stops and error.__cause__ is not None:
-            error = error.__cause__
-            error.add_note("worker_resources could not be opened")
+            reason, error = "worker_resources could not be opened", error.__cause__
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             error, stops = HandlerExitError(error), True
+        trace = () if self._tracer is None else self._tracer.take_failed_call(error)
         if stops:
-            self._stop_consumer(entry, error, handler)
+            self._stop_consumer(entry, error, handler, reason)
         elif self._backlog.is_paused_by_failure(item):
             self._abandon(entry, error, handler)
         elif isinstance(error, _NotSentError):
-            cause = error.__cause__ or error
+            cause = error if error.__cause__ is None else error.__cause__
             self._pause_partition(entry, cause, handler, unsent_to=error.topic)
         elif isinstance(item, HandlerBatch):
-            return self._batch_failed(entry, item, error, handler, calls)
+            return self._batch_failed(entry, item, error, handler, calls, trace)
         else:
-            return self._record_failed(entry, item, error, handler, calls)
+            return self._record_failed(entry, Unsent(item, error, trace), handler, calls)
         return False
 
     def call_cancelled(self, item: Item, handler: Handler, error: BaseException) -> None:
@@ -138,10 +143,9 @@ class FailurePolicy:
         self._report("skipped", record, handler, error)
         self._source.complete(record)
 
-    async def send_to_topic(
-        self, record: Record, handler: Handler, error: BaseException, calls: int
-    ) -> None:
+    async def send_to_topic(self, unsent: Unsent, handler: Handler, calls: int) -> None:
         """Write a record to the retry topic or to the dead letter topic."""
+        record, error, trace = unsent
         topic = self._topic_for(record, handler, error)
         assert topic is not None
         assert self._dead_letters is not None
@@ -156,8 +160,8 @@ class FailurePolicy:
                 message: DeadLetter = RetryMessage(history, error, due)
             else:
                 message = DeadLetter(history.record, error, history.calls)
-            if self._tracer is not None:
-                message.set_headers(self._tracer.headers(topic, message.headers, error))
+            if trace:
+                message.set_headers(replace_headers(message.headers, trace))
             await self._dead_letters.send(topic, message)
         except Exception as failure:
             raise _NotSentError(topic) from failure
@@ -199,12 +203,13 @@ class FailurePolicy:
         return handler.dead_letter
 
     def _record_failed(
-        self, entry: Entry[Item], record: Record, error: BaseException, handler: Handler, calls: int
+        self, entry: Entry[Item], failed: Unsent, handler: Handler, calls: int
     ) -> bool:
+        record, error, _ = failed
         if self._may_retry(record, handler, error, calls):
             self._retry(entry, error, handler, calls)
         elif self._topic_for(record, handler, error) is not None:
-            self._backlog.send_next(entry, calls, error)
+            self._backlog.send_next(entry, calls, failed)
         elif handler.on_error == "skip":
             self._backlog.forget_attempts(record)
             self.skip(record, handler, error)
@@ -220,6 +225,7 @@ class FailurePolicy:
         error: BaseException,
         handler: Handler,
         calls: int,
+        trace: Headers,
     ) -> bool:
         to_retry: list[BaseException] = []
         errors = batch.errors or dict.fromkeys(batch.called, error)
@@ -227,7 +233,7 @@ class FailurePolicy:
             if self._may_retry(record, handler, its_error, calls):
                 to_retry.append(its_error)
             elif self._topic_for(record, handler, its_error) is not None:
-                batch.send_elsewhere(record, its_error)
+                batch.send_elsewhere(Unsent(record, its_error, trace))
             elif handler.on_error == "skip":
                 self.skip(record, handler, its_error)
                 batch.remove([record])
@@ -282,11 +288,17 @@ class FailurePolicy:
         else:
             self._stop_consumer(entry, error, handler)
 
-    def _stop_consumer(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
+    def _stop_consumer(
+        self, entry: Entry[Item], error: BaseException, handler: Handler, reason: str | None = None
+    ) -> None:
         item = entry[1]
-        where = f"{item.topic_partition} at offset {first_unfinished_offset(item)}"
-        if not isinstance(error, UnmatchedRecordError):
-            error.add_note(f"while {handler.name} handled {where}")
+        # The traceback follows when running calls have ended.
+        self._log.error(
+            "handler failed; no further records start",
+            **log_fields(item, "" if isinstance(error, UnmatchedRecordError) else handler.name),
+            error=named_error(error, _MAX_REASON),
+            **{} if reason is None else {"reason": reason},
+        )
         self._report("stopped", item, handler, error)
         self._backlog.abandon(item)
         self.stop(error)
@@ -310,7 +322,7 @@ class FailurePolicy:
                 *item.topic_partition,
                 first_unfinished_offset(item),
                 handler.name,
-                f"{type(error).__name__}: {error}"[:_MAX_REASON],
+                named_error(error, _MAX_REASON),
                 calls,
                 delay,
             )

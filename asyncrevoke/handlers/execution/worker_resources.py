@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.printable import named_error, shown_option
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
@@ -164,7 +164,9 @@ class WorkerResources:
         except BaseException as error:  # noqa: BLE001 - acquire() raises it
             if isinstance(error, (asyncio.CancelledError, StopIteration)):
                 # A future accepts neither of these as its exception.
-                unopened = RuntimeError(f"worker_resources raised {error!r} while opening")
+                unopened = RuntimeError(
+                    f"worker_resources raised {named_error(error)} while opening"
+                )
                 unopened.__cause__ = error
                 error = unopened
             resource.opened.set_exception(error)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import Record, TopicPartition
+from asyncrevoke.printable import named_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+# The most characters of a value's error in the message of a BatchError.
+_MOST_TEXT = 200
 
 
 class BatchError(Exception):
@@ -23,11 +28,23 @@ class BatchError(Exception):
         self.errors = dict(errors)
         if not self.errors:
             raise ConfigError("BatchError({}) names no failed value: return instead of raising it")
-        super().__init__(f"{len(self.errors)} values failed, the first with {self._first!r}")
+        first = named_error(self._first, _MOST_TEXT)
+        super().__init__(f"{len(self.errors)} values failed, the first with {first}")
 
     @property
     def _first(self) -> BaseException:
         return next(iter(self.errors.values()))
+
+
+class Unsent(NamedTuple):
+    """A record that has failed with ``error`` and goes to another topic.
+
+    ``trace``: the headers that carry the trace of its last call.
+    """
+
+    record: Record
+    error: BaseException
+    trace: Sequence[tuple[str, bytes | None]] = ()
 
 
 class HandlerBatch:
@@ -59,7 +76,7 @@ class HandlerBatch:
         self.offset = last.offset
         self.tracker_id = last.tracker_id
         self.records = records
-        self.unsent: list[tuple[Record, BaseException]] = []
+        self.unsent: list[Unsent] = []
         self.called: list[Record] = []
         self.errors: dict[Record, BaseException] = {}
 
@@ -71,7 +88,7 @@ class HandlerBatch:
     @property
     def unfinished(self) -> list[Record]:
         """All records that are neither done nor abandoned."""
-        return [*(record for record, _ in self.unsent), *self.records]
+        return [*(each.record for each in self.unsent), *self.records]
 
     def start_call(self, count: int) -> list[Record]:
         """Begin a call with the first ``count`` records, and return these."""
@@ -91,10 +108,10 @@ class HandlerBatch:
         """These records need no further call."""
         self.records = [record for record in self.records if record not in records]
 
-    def send_elsewhere(self, record: Record, error: BaseException) -> None:
+    def send_elsewhere(self, unsent: Unsent) -> None:
         """Let this record be written to another topic instead of another call."""
-        self.unsent.append((record, error))
-        self.records.remove(record)
+        self.unsent.append(unsent)
+        self.records.remove(unsent.record)
 
     def first_unsent_written(self) -> None:
         """The first record of ``unsent`` is written to the other topic."""

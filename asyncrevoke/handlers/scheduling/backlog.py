@@ -21,6 +21,7 @@ from asyncrevoke.handlers.scheduling.retry_queue import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from asyncrevoke.handlers.policy.batch import Unsent
     from asyncrevoke.handlers.policy.registration import BatchOptions, Handler
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
@@ -167,16 +168,14 @@ class Backlog:
         """The next attempt begins."""
         self._retries.attempt_started(item)
 
-    def send_next(
-        self, entry: Entry[Item], calls: int, record_error: BaseException | None = None
-    ) -> None:
+    def send_next(self, entry: Entry[Item], calls: int, unsent: Unsent | None = None) -> None:
         """Let a worker write a failed record, or the unsent records of a batch, to another topic.
 
-        ``record_error`` is the error of a record. A revocation waits for the write.
+        ``unsent`` is the record. A revocation waits for the write.
         """
         state = self.attempts.setdefault(entry[1], AttemptState(calls))
-        if record_error is not None:
-            state.send_elsewhere(record_error)
+        if unsent is not None:
+            state.send_elsewhere(unsent)
         self._lanes.requeue(entry, limited=False)
 
     def forget_attempts(self, item: Item) -> None:

@@ -37,6 +37,7 @@ from asyncrevoke.journal.recording.entries import (
     ReceivedBatches,
     Starts,
 )
+from asyncrevoke.printable import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -218,7 +219,7 @@ def _attempts(entries: list[Attempts], hashed: bool) -> tuple[int, ColumnArrays]
     turns = [LoopTurn(len(entry.records), entry.started, entry.at) for entry in entries]
     _put_started(columns, turns)
     errors = [entry.error for entry in entries]
-    if any(errors):
+    if any(error is not None for error in errors):
         columns.runs["error_type"] = runs([_type_of(error) for error in errors], sizes)
         columns.runs["error"] = runs([_text_of(error) for error in errors], sizes)
     return sum(sizes), columns
@@ -311,4 +312,4 @@ def _text_of(error: BaseException | None) -> str | None:
     if error is None:
         return None
     # Lone surrogates cannot be encoded.
-    return str(error)[:_LONGEST_ERROR].encode("utf-8", "replace").decode()
+    return error_text(error, _LONGEST_ERROR).encode("utf-8", "replace").decode()

@@ -14,7 +14,7 @@ import structlog
 
 from asyncrevoke.errors import DecodeError
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import printable
+from asyncrevoke.printable import error_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -94,7 +94,7 @@ class EventLog:
             return
         if isinstance(error := fields.get("exc_info"), DecodeError):
             # Its traceback has only lines of this library: the message says what is wrong.
-            fields = {**fields, "error": str(error)}
+            fields = {**fields, "error": error_text(error)}
             del fields["exc_info"]
         plain = {name: _plain(value) for name, value in fields.items()}
         if self._membership is not None and (member := self._membership.group_metadata().member_id):

@@ -151,6 +151,10 @@ class Tracer(Observer):
         """
         return PublishSpan()
 
-    def headers(self, topic: str, headers: Headers, error: BaseException) -> Headers:
-        """The headers of a failed record that is sent to another topic."""
-        raise NotImplementedError
+    def take_failed_call(self, error: BaseException) -> Headers:  # noqa: ARG002
+        """The headers that carry the trace of the call that has just raised ``error``.
+
+        Asked once for each failure, before any other call of a handler runs; empty if the call had
+        no span. The records that are sent to another topic because of it get these headers.
+        """
+        return ()

@@ -36,6 +36,7 @@ from asyncrevoke.core.io.effects import (
     WakePoller,
 )
 from asyncrevoke.errors import FatalError
+from asyncrevoke.printable import named_error
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 from asyncrevoke.runtime.loop.computing_thread import ComputingThread
 from asyncrevoke.runtime.loop.loop_lag import LoopLag
@@ -223,7 +224,7 @@ class Driver:
         if isinstance(cause, FatalError):
             self.error = cause
         else:
-            self.error = FatalError(f"internal error of the consumer: {cause!r}")
+            self.error = FatalError(f"internal error of the consumer: {named_error(cause)}")
             self.error.__cause__ = cause
         self._log.error("consumer failed; no further records are processed", exc_info=cause)
         self._stop_sending()

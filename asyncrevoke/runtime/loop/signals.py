@@ -8,11 +8,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -83,10 +82,7 @@ def _end_process(number: int, drains: Sequence[_Drain]) -> None:
 _HANDLERS = _SignalHandlers()
 
 
-@contextmanager
-def drain_on_signals(
-    drain: Callable[[signal.Signals], None], close_timeout: float
-) -> Generator[None]:
+class DrainOnSignals:
     """Inside, the first signal calls ``drain`` on the event loop; the next one kills the process.
 
     The first one kills the process too if this block has not ended shortly after ``close_timeout``
@@ -94,12 +90,18 @@ def drain_on_signals(
     all of them. Outside the main thread no signal handler is installed, because Python does not
     allow it.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    entry = _Drain(asyncio.get_running_loop(), drain, close_timeout, threading.Event())
-    _HANDLERS.add(entry)
-    try:
-        yield
-    finally:
-        _HANDLERS.remove(entry)
+
+    def __init__(self, drain: Callable[[signal.Signals], None], close_timeout: float) -> None:
+        self._drain = drain
+        self._close_timeout = close_timeout
+        self._entry: _Drain | None = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            self._entry = _Drain(loop, self._drain, self._close_timeout, threading.Event())
+            _HANDLERS.add(self._entry)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._entry is not None:
+            _HANDLERS.remove(self._entry)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.model import PollResult
-from asyncrevoke.runtime.loop.poll_boundary import poll_boundary
+from asyncrevoke.runtime.loop.poll_boundary import PollBoundary
 from asyncrevoke.runtime.session.membership_guard import ConsumerMembership
 from asyncrevoke.runtime.session.record_iterator import RecordIterator
 from asyncrevoke.runtime.session.shutdown import Shutdown
@@ -375,8 +375,8 @@ class Session:
             self._driver.flush()
 
     def awaiting_library(self) -> AbstractContextManager[None]:
-        """Inside, the caller awaits the library; see :func:`poll_boundary`."""
-        return poll_boundary(self.core, self._driver)
+        """Inside, the caller awaits the library; see :class:`PollBoundary`."""
+        return PollBoundary(self.core, self._driver)
 
     # --- lifespans -------------------------------------------------------------------------------
 

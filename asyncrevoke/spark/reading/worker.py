@@ -87,14 +87,14 @@ class PythonWorker:
         return opened
 
     async def _open(self, consumer: Consumer, target: Target) -> OpenedHandlers:
-        from asyncrevoke.producing.own_connections import producer_with_own_connections
+        from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
 
         config = consumer.config
         if target.bootstrap_servers is not None:
             config = replace(config, bootstrap_servers=target.bootstrap_servers)
         if target.errors != "policy":
             return await open_handlers(consumer, config, target, self._stack, None)
-        producer = await self._stack.enter_async_context(producer_with_own_connections(config))
+        producer = await self._stack.enter_async_context(ProducerWithOwnConnections(config))
         return await open_handlers(consumer, config, target, self._stack, lambda: producer)
 
     @classmethod

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.dead_letters.origin_reader import OriginReader
+from asyncrevoke.printable import named_error
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.replays.range_handling import handle_all
 from asyncrevoke.replays.result_rows import ResultRows
@@ -185,7 +186,7 @@ def emit(
             reporter.report(outcomes.done, outcomes.errors, at_once=True)
             failure = job.exception()
             if failure is not None:
-                raise _task_error(failure) from failure
+                raise _task_error(failure, outcomes) from failure
         finally:
             job.cancel()
 
@@ -256,9 +257,10 @@ def task_attempt() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
-def _task_error(failure: BaseException) -> Exception:
+def _task_error(failure: BaseException, outcomes: ResultRows) -> Exception:
     if isinstance(failure, (ReplayError, DataLossError, StalledReadError)):
         return failure
-    notes = "; ".join(getattr(failure, "__notes__", ()))
-    what = f"{type(failure).__name__}: {failure}" + (f" ({notes})" if notes else "")
+    what = named_error(failure)
+    if outcomes.stopped_at is not None:
+        what += f" (while {outcomes.stopped_at} was handled)"
     return ReplayError(f"the replay has failed: {what}")

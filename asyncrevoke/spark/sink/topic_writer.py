@@ -9,7 +9,7 @@ from asyncrevoke.errors import PublishError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.producing.delivery import Delivery
 from asyncrevoke.producing.encoded_records import EncodedRecords
-from asyncrevoke.producing.own_connections import producer_with_own_connections
+from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
 from asyncrevoke.spark.errors import SinkError
 from asyncrevoke.spark.sink.binary_column import Numbers
 
@@ -59,9 +59,7 @@ class TopicWriter:
         self._opened: tuple[Producer, TaskDelivery] | None = None
 
     async def __aenter__(self) -> Self:
-        producer = await self._stack.enter_async_context(
-            producer_with_own_connections(self._config)
-        )
+        producer = await self._stack.enter_async_context(ProducerWithOwnConnections(self._config))
         self._opened = producer, TaskDelivery(self._task)
         return self
 

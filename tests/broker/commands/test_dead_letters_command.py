@@ -20,7 +20,7 @@ from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.integrations.starlette import dashboard_routes
 from asyncrevoke.producing.delivery import Delivery
-from asyncrevoke.producing.own_connections import producer_with_own_connections
+from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ async def write(kafka: HandlerTopic, count: int) -> None:
     """So many dead letters of records 0, 1, 2, ..., every other one a KeyError."""
     await kafka.create(kafka.dead)
     config = ConsumerConfig(bootstrap_servers=kafka.address)
-    async with producer_with_own_connections(config) as producer:
+    async with ProducerWithOwnConnections(config) as producer:
         sent = Delivery()
         for number in range(count):
             place = kafka.topic, 0, number, 1_700_000_000_000 + number, 0

@@ -41,7 +41,8 @@ async def run(
 
     source = RangeSource(ORDERS, read, outcomes, max_in_flight=4)
     config = consumer.config
-    async with consumer.handler_host.open_resources(log) as (state, workers):
+    host = consumer.handler_host
+    async with host.open_resources() as state, host.open_worker_resources(state, log) as workers:
         context = RunnerContext(
             concurrency=config.concurrency,
             log=outcomes,

@@ -282,3 +282,20 @@ def test_the_dashboard_shows_untrusted_names_in_printable_text() -> None:
         assert_harmless(html)
         assert "<b>&" not in html
         assert len(html) < 20_000
+
+
+@pytest.mark.usefixtures("level_of_root_logger")
+@pytest.mark.parametrize("log_format", list(LogFormat))
+def test_a_command_logs_at_most_64_kib_of_a_traceback(
+    log_format: LogFormat, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    try:
+        LogOutput(LogLevel.INFO, log_format).install()
+        logging.getLogger("application").error("failed", exc_info=ValueError("x" * 5_000_000))
+    finally:
+        structlog.reset_defaults()
+        logging.captureWarnings(capture=False)
+    told = capsys.readouterr().err
+    assert "ValueError: xxx" in told
+    assert len(told) < 70_000

@@ -302,6 +302,11 @@ class LogLines:
     def error(self, event: str, /, **fields: object) -> None:
         self.lines.append(("error", event, fields))
 
+    def fields(self, event: str) -> dict[str, object]:
+        """The fields of the only line of this event."""
+        (fields,) = (fields for _, of, fields in self.lines if of == event)
+        return fields
+
     def events(self, level: str) -> list[str]:
         return [event for its_level, event, _ in self.lines if its_level == level]
 

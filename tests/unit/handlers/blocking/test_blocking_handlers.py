@@ -228,13 +228,14 @@ async def test_a_sync_function_that_exits_stops_the_consumer_and_not_the_event_l
 
 
 @in_each_worker
-async def test_an_error_of_a_worker_has_its_traceback_as_a_note(run_in: RunIn) -> None:
+async def test_an_error_of_a_worker_has_its_traceback_as_its_cause(run_in: RunIn) -> None:
     async with running(work.fail, run_in=run_in) as run:
         run.source.feed(record(0, b"a"))
         error = await run.failure()
         assert isinstance(error, KeyError)
-        assert f"In the worker {run_in}" in error.__notes__[0]
-        assert "in fail" in error.__notes__[0]
+        assert not hasattr(error, "__notes__")
+        assert f"in the worker {run_in}" in str(error.__cause__)
+        assert "in fail" in str(error.__cause__)
 
 
 @in_each_worker

@@ -81,7 +81,9 @@ async def test_a_failure_ends_the_iterator_and_is_raised_on_leaving(setting: Set
     with pytest.raises(ValueError, match="boom") as caught:
         await task
     assert caught.value is boom
-    assert "orders-0 at offset 0" in "".join(boom.__notes__)
+    assert not hasattr(boom, "__notes__"), "nothing is written into a user's exception"
+    stopped = setting.log.fields("handler failed; no further records start")
+    assert (stopped["partition"], stopped["offset"]) == ("orders-0", 0)
     assert setting.source.state_of(b2) is RecordState.DONE
     assert {setting.source.state_of(each) for each in (a0, a1, b3)} == {RecordState.ABANDONED}
 
@@ -124,7 +126,10 @@ async def test_an_error_of_the_body_is_raised_and_a_failed_task_is_logged(settin
 
     with pytest.raises(ZeroDivisionError):
         await body()
-    assert setting.log.events("error") == ["task failed, and its group was left with another error"]
+    assert setting.log.events("error") == [
+        "handler failed; no further records start",
+        "task failed, and its group was left with another error",
+    ]
 
 
 async def test_a_failure_may_be_skipped(setting: Setting) -> None:

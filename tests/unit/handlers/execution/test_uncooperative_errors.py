@@ -1,0 +1,196 @@
+"""Exceptions that forbid attributes, have no text, or a very long one: they fail as any other."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from unit.journal.journal_rows import attempts_of, rows_of
+
+from asyncrevoke import BatchError, Consumer, Retry
+from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
+from asyncrevoke.dashboard.history import History
+from asyncrevoke.errors import HandlerProcessError
+from asyncrevoke.handlers.blocking.pickled_call import pickle_call, result_of, run_in_process
+from asyncrevoke.handlers.policy.retry import Pause
+from asyncrevoke.integrations.opentelemetry_tracing import OpenTelemetryTracing
+from asyncrevoke.journal import Journal
+from asyncrevoke.printable import error_text, named_error
+from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    reason: str = "declined"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlottedError(Exception):
+    reason: str = "declined"
+
+
+@dataclasses.dataclass(eq=True)
+class UnhashableError(Exception):
+    reason: str = "declined"
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class FalseError(Exception):
+    def __bool__(self) -> bool:
+        return False
+
+
+class LongError(Exception):
+    def __str__(self) -> str:
+        return "x" * 5_000_000
+
+
+uncooperative = pytest.mark.parametrize(
+    "kind", [FrozenError, SlottedError, UnhashableError, MuteError, FalseError, LongError]
+)
+
+
+class Observed:
+    """A consumer with everything that observes failures: tracing, journal and dashboard."""
+
+    def __init__(self, journal: Path) -> None:
+        self.exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.consumer = Consumer(group_id="billing", journal=Journal(journal))
+        self.consumer.observe(OpenTelemetryTracing(provider))
+        self.consumer.observe(ConsumerWatch(History("billing")))
+
+
+@uncooperative
+async def test_it_is_retried_and_becomes_a_dead_letter_with_its_name_and_trace(
+    kind: type[Exception], tmp_path: Path
+) -> None:
+    observed = Observed(tmp_path)
+    calls: list[bytes] = []
+
+    @observed.consumer.handler(
+        "orders", retry=Retry(attempts=3, backoff=0.1, retry_on=kind), dead_letter="dlq"
+    )
+    async def bill(order: bytes) -> None:
+        calls.append(order)
+        raise kind
+
+    async with TestConsumer(observed.consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        await t.advance(5)
+        (letter,) = t.dead_letters("dlq")
+        assert t.committed("orders", 0) == 1
+    assert len(calls) == 3
+    headers = dict(letter.headers)
+    assert (headers["asyncrevoke-error-type"] or b"").endswith(kind.__name__.encode())
+    assert len(headers["asyncrevoke-error-message"] or b"") <= 1024
+    spans = observed.exporter.get_finished_spans()
+    assert len(spans) == 3
+    context = spans[-1].get_span_context()
+    assert context is not None
+    assert f"{context.span_id:016x}".encode() in (headers["traceparent"] or b"")
+    (event,) = spans[-1].events
+    assert event.attributes is not None
+    assert str(event.attributes["exception.type"]).endswith(kind.__name__)
+    assert len(str(event.attributes["exception.message"])) <= 8000
+    assert attempts_of(tmp_path) == [
+        (0, 0, 1, "retried"),
+        (0, 0, 2, "retried"),
+        (0, 0, 3, "dead_lettered"),
+    ]
+    assert {row["error_type"] for row in rows_of(tmp_path, "ATTEMPT")} == {kind.__name__}
+
+
+@uncooperative
+async def test_the_consumer_stops_with_it_and_other_calls_end(kind: type[Exception]) -> None:
+    @asynccontextmanager
+    async def resources() -> AsyncGenerator[None]:
+        yield
+
+    consumer = Consumer(group_id="billing", resources=resources)
+    ended: list[bytes] = []
+
+    @consumer.handler("orders")
+    async def bill(order: bytes) -> None:
+        if order == b"bad":
+            raise kind
+        await asyncio.sleep(1)
+        ended.append(order)
+
+    with pytest.raises(kind):
+        async with TestConsumer(consumer, partitions=1) as t:
+            for value in (b"good", b"bad"):
+                await t.publish("orders", value, key=value)
+            await t.advance(5)
+    assert ended == [b"good"], "its call was not cancelled"
+
+
+@uncooperative
+async def test_each_value_of_a_batch_can_fail_with_it(kind: type[Exception]) -> None:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", batch=True, max_records=2, dead_letter="dlq")
+    async def store(orders: list[bytes]) -> None:
+        raise BatchError({1: kind()})
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        for value in (b"1", b"2"):
+            await t.publish("orders", value)
+        await t.advance(2)
+        (letter,) = t.dead_letters("dlq")
+        assert letter.value == b"2"
+
+
+@uncooperative
+async def test_health_says_why_its_partition_is_paused(kind: type[Exception]) -> None:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", on_error=Pause(probe_after=30))
+    async def bill(order: bytes) -> None:
+        raise kind
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        await t.advance(1)
+        (paused,) = consumer.health().failure_pauses
+        assert paused.error.startswith(kind.__name__)
+        assert len(paused.error) <= 250
+
+
+def fail_with(kind: type[Exception]) -> None:
+    raise kind
+
+
+def test_a_process_returns_it_or_says_its_name() -> None:
+    with pytest.raises(MuteError):
+        result_of(
+            run_in_process("bill", pickle_call("process", "bill", fail_with, [MuteError], {}))
+        )
+    with pytest.raises(HandlerProcessError, match="bill raised FrozenError, which cannot be"):
+        run_in_process("bill", pickle_call("process", "bill", fail_with, [FrozenError], {}))
+
+
+def test_the_text_of_an_error_without_text_says_so() -> None:
+    assert error_text(MuteError()) == "(str() of this error raised RuntimeError)"
+    assert named_error(MuteError()) == f"MuteError: {error_text(MuteError())}"
+    assert named_error(ValueError()) == "ValueError"
+    assert error_text(LongError(), 10) == "x" * 10
+    assert json.dumps(named_error(FalseError("no"))) == '"FalseError: no"'
