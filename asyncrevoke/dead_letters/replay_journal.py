@@ -155,7 +155,7 @@ class ReplayJournal:
                 break  # a crash during the write: nothing was sent after it
             try:
                 entry = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise self._damaged(end) from error
             self._take(entry, end, first=first)
             first = False

@@ -70,6 +70,8 @@ def _described(error: BaseException, annotation: object) -> str:
         return f"{words} at byte {position[1]}" if position else words
     if kind.__module__.partition(".")[0] == "pydantic_core" and hasattr(error, "errors"):
         return _of_pydantic(cast("_PydanticError", error), annotation)
+    if isinstance(error, RecursionError):
+        return f"nested too deeply{_where(error)}"
     return f"{kind.__name__}{_where(error)}"
 
 

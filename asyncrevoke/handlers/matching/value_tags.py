@@ -106,7 +106,7 @@ class TagReader:
             hash(tag)
         except TypeError:
             return msgspec.UNSET  # a list or an object
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             failure = decode_error(record, f'the tag "{self._field.name}" cannot be read', error)
         else:
             return tag

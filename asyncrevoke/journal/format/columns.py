@@ -61,7 +61,10 @@ def encoded(columns: ColumnArrays) -> bytes:
 
 def decoded(payload: bytes, rows: int) -> ColumnArrays:
     """Decode the columns of a batch of ``rows`` rows. Raises ValueError for invalid columns."""
-    columns = _decode(payload)  # errors of msgspec are ValueErrors
+    try:
+        columns = _decode(payload)  # other errors of msgspec are ValueErrors
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     for name, data in columns.plain.items():
         width = WIDTHS.get(TYPES.get(name, ""))
         if width is None or len(data) != rows * width:

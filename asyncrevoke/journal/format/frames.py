@@ -119,7 +119,7 @@ class FrameReader:
                 else:
                     self._begin(_decode_header(payload), first)
                     continue
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 self._damage(f"the batch at row {first} cannot be read: {error}")
                 continue
             if self.header is None:

@@ -192,7 +192,7 @@ def _verified(file: BinaryIO, rows: Callable[[Any], list[RecordBatch]]) -> Seale
         return Sealed(rows(metadata), about, None)
     except ConfigError:
         raise
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         return Sealed([], None, f"it is not readable: {error}")
 
 

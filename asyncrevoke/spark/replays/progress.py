@@ -174,8 +174,8 @@ class ProgressServer:
                         self._reported[name] = records, errors
                     lines.write(f"{self._limit_error()}\n")
                     lines.flush()
-            except (OSError, ValueError):
-                return  # its task has ended
+            except (OSError, ValueError, TypeError, RecursionError):
+                return  # its task has ended, or it is no task
 
     def _limit_error(self) -> str:
         errors = self.progress().errors

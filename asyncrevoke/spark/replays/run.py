@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
 from asyncrevoke.replays.errors import ReplayError
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 
     from asyncrevoke.spark.replays.progress import ReplayProgress
     from asyncrevoke.spark.replays.settings import BatchReplayOptions
+
+
+class _Plan(msgspec.Struct):
+    target: str
+    ranges: list[dict[str, object]]
+
 
 _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -187,12 +195,11 @@ class ReplayRun:
             frame = _one_line(spark, json.dumps(plan))
             frame.coalesce(1).write.mode("error").text(folder)
             return cls(spark, sink, run_id, planned, resumed=False)
-        plan = json.loads(stored[0])
-        ranges = [OffsetRange(**each) for each in plan["ranges"]]
+        known, ranges = _stored_plan(stored, folder)
         topics = {each.topic for each in planned} - {each.topic for each in ranges}
-        if plan["target"] != target or topics:
+        if known != target or topics:
             raise ReplayError(
-                f"run {run_id} in {sink} has the target {plan['target']} and the topic "
+                f"run {run_id} in {sink} has the target {known} and the topic "
                 f"{ranges[0].topic if ranges else '(none)'}: use another run_id"
             )
         check_same_topic(run_id, ranges, planned)
@@ -254,6 +261,19 @@ class ReplayRun:
                 return None
             raise
         return rows
+
+
+def _stored_plan(lines: Sequence[str], folder: str) -> tuple[str, list[OffsetRange]]:
+    """The target and the ranges of an existing run, whose folder anyone may have written."""
+    try:
+        (line,) = lines
+        plan = msgspec.json.decode(line, type=_Plan)
+        given = [list(OffsetRange(**cast("dict[str, Any]", each))) for each in plan.ranges]
+        return plan.target, msgspec.convert(given, list[OffsetRange])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ReplayError(
+            f"{folder} has no plan of a replay: use another run_id, or another sink"
+        ) from error
 
 
 def read_lines(spark: SparkSession, folder: str) -> list[str] | None:

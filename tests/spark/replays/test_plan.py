@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.plan import stages, tasks, unfinished_ranges
+from asyncrevoke.spark.replays.run import _stored_plan
 
 
 def ranges(*spans: tuple[int, int, int]) -> list[OffsetRange]:
@@ -66,3 +70,26 @@ def test_a_stage_has_ranges_of_a_partition_up_to_the_limit_if_a_task_orders_them
     ]
     assert stages(given, None, order="in a task") == [given]
     assert stages([], 10, order="in a task") == []
+
+
+def test_the_plan_of_an_earlier_run_is_read_as_it_was_written() -> None:
+    planned = [OffsetRange("t", 0, 5, 9, 1, 2, "id"), OffsetRange("t", 1, 0, 3)]
+    line = json.dumps({"target": "app:consumer", "ranges": [each._asdict() for each in planned]})
+    assert _stored_plan([line], "/runs/one") == ("app:consumer", planned)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["no json"],
+        ["{}", "{}"],
+        ['{"target": "app:consumer", "ranges": %s}' % ("[" * 100_000)],
+        ['{"target": "app:consumer", "ranges": [{"topic": "t"}]}'],
+        ['{"target": "a:b", "ranges": [{"topic": "t", "partition": "0", "start": 0, "end": 1}]}'],
+        ['{"target": 1, "ranges": []}'],
+    ],
+    ids=["text", "two lines", "nested", "fields missing", "wrong type", "target"],
+)
+def test_a_folder_without_a_plan_is_a_replay_error(lines: list[str]) -> None:
+    with pytest.raises(ReplayError, match="/runs/one has no plan of a replay"):
+        _stored_plan(lines, "/runs/one")

@@ -394,8 +394,15 @@ def test_the_journal_knows_what_was_sent_and_what_may_have_been(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "content",
-    [b"no json\n", b'{"line":"sent"}\n', b"[1]\n", b"x" * 2_000_000],
-    ids=["text", "no first line", "list", "long"],
+    [
+        b"no json\n",
+        b'{"line":"sent"}\n',
+        b"[1]\n",
+        b"x" * 2_000_000,
+        b'{"line":"replay","version":1,"dead_letters":"dlq"}\n'
+        b'{"line":"sent","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+    ],
+    ids=["text", "no first line", "list", "long", "nested"],
 )
 def test_a_file_that_is_no_journal_is_rejected_and_not_changed(
     tmp_path: Path, content: bytes

@@ -126,6 +126,42 @@ def test_a_batch_whose_rows_repeat_a_long_text_is_damage() -> None:
     assert "characters, more than" in (content.damaged or "")
 
 
+NESTED = b"\x81\xa1x" + b"\x91" * 100_000 + b"\x01"
+
+
+def test_a_nested_batch_of_a_topic_is_damage() -> None:
+    for count in (0, 5):
+        content = read_blob(frame(0, count, NESTED).data)
+        assert "the batch at row 0 cannot be read" in str(content.damaged)
+
+
+def test_a_nested_batch_at_the_end_of_a_log_is_damage_and_the_others_are_read(
+    tmp_path: Path,
+) -> None:
+    JournalMember("a", 0, 50).write(tmp_path)
+    (folder,) = tmp_path.iterdir()
+    (segment,) = JournalSession(folder).segments()
+    before = sum(batch.num_rows for batch in read(segment).batches)
+    segment.path.write_bytes(segment.path.read_bytes() + frame(10**6, 5, NESTED).data)
+    content = read(segment)
+    assert "the batch at row 1000000 cannot be read" in str(content.damaged)
+    assert sum(batch.num_rows for batch in content.batches) >= before
+    assert read_journal(tmp_path).sessions[0].damaged
+
+
+def test_a_nested_header_of_a_sealed_segment_is_damage(tmp_path: Path) -> None:
+    JournalMember("a", 0, 50).write(tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert seal_session(JournalSession(folder))
+    (segment,) = JournalSession(folder).segments()
+    header = '{"session":"s","x":' + "[" * 100_000 + "]" * 100_000 + "}"
+    table = pq.read_table(segment.path)
+    with pq.ParquetWriter(segment.path, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"asyncrevoke.journal": header})
+    assert "it is not readable" in str(read(segment).damaged)
+
+
 def test_batches_with_long_texts_are_not_joined_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MOST_TEXT", 1000)
     content = read_blob(long_texts(40, count=10, batches=3))

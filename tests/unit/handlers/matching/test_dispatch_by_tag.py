@@ -176,6 +176,39 @@ async def test_a_value_whose_tag_cannot_be_read_does_not_decode() -> None:
             await t.publish("orders", {"type": "deleted", "id": "x"}, partition=1)
 
 
+@pytest.mark.parametrize("default", [False, True])
+async def test_a_nested_value_is_one_that_does_not_decode_and_the_next_is_handled(
+    default: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer(group_id="billing")
+    got: list[object] = []
+
+    @consumer.handler("orders", on_error="skip")
+    async def created(event: Created) -> None:
+        got.append(event)
+
+    if default:
+
+        @consumer.handler("orders", on_error="skip")
+        async def others(value: bytes) -> None:
+            got.append(len(value))
+
+    else:
+
+        @consumer.handler("orders", on_error="skip")
+        async def deleted(event: Deleted) -> None: ...
+
+    nested = b'{"type":"created","x":' + b"[" * 100_000 + b"]" * 100_000 + b',"id":1}'
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", nested, partition=0)
+        await t.publish("orders", {"type": "created", "id": 2}, partition=0)
+        await t.advance(5)
+        assert t.committed("orders", 0) == 2
+    if not default:
+        assert 'the tag "type" cannot be read: nested too deeply' in caplog.text
+    assert got == ([len(nested), Created(2)] if default else [Created(2)])
+
+
 async def test_one_handler_of_a_tag_leaves_others_unmatched_if_told_what_follows() -> None:
     consumer = Consumer(group_id="billing")
     got: list[object] = []
