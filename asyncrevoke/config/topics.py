@@ -60,37 +60,46 @@ def subscription_bytes(topics: Iterable[str]) -> int:
     return sum(len(name) + 2 for name in topics)
 
 
-def check_pattern(pattern: object) -> str | BrokerPattern | None:
-    """A regular expression as text, or a pattern that the broker resolves, or None."""
+def check_pattern(pattern: object) -> re.Pattern[str] | BrokerPattern | None:
+    """A regular expression, with its flags if it was compiled, or a pattern that the broker
+    resolves, or None."""
     if pattern is None:
         return None
     if isinstance(pattern, BrokerPattern):
-        if not pattern.regex:
-            raise ConfigError('BrokerPattern takes a regular expression, like "orders-.*"')
-        return pattern
+        return _checked_broker_pattern(pattern)
     text, given = pattern, shown_option(pattern)
     if isinstance(pattern, re.Pattern):
         text = cast("re.Pattern[str]", pattern).pattern
     if not isinstance(text, str) or not text:
         raise ConfigError(f"pattern is a regular expression, not {given}")
     try:
-        re.compile(text)
+        return re.compile(cast("str | re.Pattern[str]", pattern))
     except re.error as error:
         raise ConfigError(
             f"pattern={shown_option(text)} is no regular expression: {error}"
         ) from error
-    return text
 
 
-def reject_both(topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
+def _checked_broker_pattern(pattern: BrokerPattern) -> BrokerPattern:
+    regex = cast("object", pattern.regex)
+    if isinstance(regex, re.Pattern):
+        raise ConfigError(
+            "BrokerPattern takes text in RE2 syntax, not a compiled pattern, whose flags Python "
+            'applies: write flags in the text, as in "(?i)orders-.*"'
+        )
+    if not isinstance(regex, str) or not regex:
+        raise ConfigError('BrokerPattern takes a regular expression, like "orders-.*"')
+    return pattern
+
+
+def reject_both(topics: tuple[str, ...], pattern: re.Pattern[str] | BrokerPattern | None) -> None:
     """Raise ConfigError if both topics and a pattern are given."""
     if topics and pattern is not None:
-        if isinstance(pattern, BrokerPattern):
-            pattern = pattern.regex
+        text = pattern.regex if isinstance(pattern, BrokerPattern) else pattern.pattern
         raise ConfigError(
             "topics and pattern exclude each other: give names, or one pattern that matches "
             "them, for example "
-            f"pattern={shown_option('|'.join(map(re.escape, topics)) + '|' + pattern)}"
+            f"pattern={shown_option('|'.join(map(re.escape, topics)) + '|' + text)}"
         )
 
 

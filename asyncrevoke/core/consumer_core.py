@@ -22,6 +22,7 @@ from asyncrevoke.model import (
 )
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.config import ConsumerConfig
@@ -229,7 +230,7 @@ class ConsumerCore:
         self,
         now: float,
         topics: Iterable[str] = (),
-        pattern: str | BrokerPattern | None = None,
+        pattern: str | re.Pattern[str] | BrokerPattern | None = None,
     ) -> None:
         """Replace the subscription; the assignment changes with the next rebalance (KIP-70)."""
         self._subscription.subscribe(now, topics, pattern)

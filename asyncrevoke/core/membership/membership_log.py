@@ -22,6 +22,7 @@ class MembershipLog:
         self._outbox = outbox
         self._log = WaitLog(outbox)
         self._group_id = group_id
+        self._not_read: frozenset[str] = frozenset()
 
     def assigned(
         self, generation: int, partitions: Iterable[TopicPartition], *, added: int, to_go: int
@@ -36,6 +37,17 @@ class MembershipLog:
             added=added,
             to_go=to_go,
         )
+
+    def not_read(self, internal: frozenset[str]) -> None:
+        """These internal topics are assigned and not read; each one is logged once."""
+        if not internal <= self._not_read:
+            self._not_read |= internal
+            self._outbox.emit(
+                "info",
+                "internal topics match the pattern; they are not consumed",
+                group=self._group_id,
+                topics=sorted(internal),
+            )
 
     def left(self, error: str | None) -> None:
         """The member has left; ``error`` says why the coordinator has not confirmed it."""

@@ -26,7 +26,7 @@ class PatternSubscription:
     were subscribed to before stay while they match.
     """
 
-    def __init__(self, outbox: Outbox, group: str | None, pattern: str) -> None:
+    def __init__(self, outbox: Outbox, group: str | None, pattern: str | re.Pattern[str]) -> None:
         self._outbox = outbox
         self._group = group
         self._match = re.compile(pattern).fullmatch

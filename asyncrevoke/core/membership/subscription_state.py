@@ -9,6 +9,7 @@ from asyncrevoke.core.membership.pattern import PatternSubscription
 from asyncrevoke.model import BrokerPattern, TopicPartition
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
@@ -67,14 +68,17 @@ class SubscriptionState:
         self._update_membership(now)
 
     def subscribe(
-        self, now: float, topics: Iterable[str], pattern: str | BrokerPattern | None
+        self,
+        now: float,
+        topics: Iterable[str],
+        pattern: str | re.Pattern[str] | BrokerPattern | None,
     ) -> None:
         """Replace the subscription; the assignment changes with the next rebalance."""
         self._broker_pattern = pattern.regex if isinstance(pattern, BrokerPattern) else None
         self._pattern = (
-            PatternSubscription(self._outbox, self._group_id, pattern)
-            if isinstance(pattern, str)
-            else None
+            None
+            if pattern is None or isinstance(pattern, BrokerPattern)
+            else PatternSubscription(self._outbox, self._group_id, pattern)
         )
         self._topics = frozenset(topics)
         if self.started:

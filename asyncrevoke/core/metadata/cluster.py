@@ -185,6 +185,11 @@ class ClusterMetadata:
         """All known topics, Kafka's internal ones left out."""
         return frozenset(name for name, topic in self._topics.items() if not topic.is_internal)
 
+    def is_internal(self, topic: str) -> bool:
+        """Whether it is known as one of Kafka's own topics, such as ``__consumer_offsets``."""
+        known = self._topics.get(topic)
+        return known is not None and known.is_internal
+
     def missing_topics(self) -> frozenset[str]:
         """The topics that this consumer reads or writes, and that are unknown to the brokers."""
         if self._wanted is None or self._named_topics is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def read_from(
     topics: tuple[object, ...], pattern: object, call: str, protocol: GroupProtocol
-) -> tuple[tuple[str, ...], str | BrokerPattern | None]:
+) -> tuple[tuple[str, ...], re.Pattern[str] | BrokerPattern | None]:
     """Check topics and pattern from a user's arguments; ``call`` is the method for messages."""
     names, expression = check_topics(topics, call), check_pattern(pattern)
     reject_both(names, expression)
@@ -34,7 +34,9 @@ def read_from(
 class SubscriptionCalls(SessionCalls):
     """Topics, a pattern, or manually assigned partitions; before and after entering."""
 
-    def __init__(self, topics: tuple[str, ...], pattern: str | BrokerPattern | None) -> None:
+    def __init__(
+        self, topics: tuple[str, ...], pattern: re.Pattern[str] | BrokerPattern | None
+    ) -> None:
         self._topics = topics
         self._pattern = pattern
         self._assigned: list[TopicPartition] | None = None

@@ -36,7 +36,7 @@ def acknowledges_before_the_barrier(patch: pytest.MonkeyPatch) -> None:
     def without_what_drains(
         self: TargetAssignment, partitions: frozenset[TopicPartition]
     ) -> tuple[TopicIdPartitions, ...]:
-        return owned(self, partitions & self.resolve(partitions).kept)
+        return owned(self, partitions & self.resolve(partitions, ()).kept)
 
     def at_barrier(_self: Revocation) -> bool:
         return True

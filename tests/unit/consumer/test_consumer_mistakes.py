@@ -25,7 +25,7 @@ from asyncrevoke.errors import (
     IllegalStateError,
     PartitionLostError,
 )
-from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+from asyncrevoke.model import BrokerPattern, OffsetAndMetadata, TopicPartition
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ def with_handler() -> ScriptedConsumer:
         (lambda: Consumer("a", pattern="b"), "topics and pattern exclude each other"),
         (lambda: Consumer(pattern="("), "no regular expression"),
         (lambda: Consumer(pattern=""), "regular expression, not ''"),
+        (
+            lambda: Consumer(pattern=BrokerPattern(cast("str", re.compile("a", re.IGNORECASE)))),
+            r'flags in the text, as in "(?i)orders-.*"',
+        ),
+        (lambda: Consumer(pattern=BrokerPattern(cast("str", b"a"))), "BrokerPattern takes"),
         (lambda: Consumer(listener=3), "none of the methods on_partitions_assigned"),  # type: ignore[arg-type]
         (lambda: Consumer(listener=RebalanceListener), "listener=RebalanceListener()"),  # type: ignore[arg-type]
         (lambda: consumer().subscribe(["a"]), "use subscribe('a')"),  # type: ignore[arg-type]

@@ -265,6 +265,7 @@ class ScriptedBrokers:
                     error=ErrorCode.none,
                     name=name,
                     topic_id=self.topic_ids[name],
+                    is_internal=name.startswith("__"),
                     partitions=tuple(
                         PartitionMetadata(
                             error=ErrorCode.none,

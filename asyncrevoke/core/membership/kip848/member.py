@@ -354,8 +354,11 @@ class ConsumerGroupMembership:
     def _reconcile(self, now: float, since: float | None = None, *, news: bool = False) -> None:
         """Start what the newest assignment adds, whose former owners have acknowledged its release,
         and revoke what it removes, from ``since`` on, before which nobody asked for it."""
-        kept, usable, are_unknown = self._target.resolve(self._assignment.partitions())
+        kept, usable, are_unknown, internal = self._target.resolve(
+            self._assignment.partitions(), self._topics
+        )
         self._unknown.note(are_unknown)
+        self._log.not_read(internal)
         if news:
             self._unknown.assignment_changed(now)
         if self._leaving or not self._wanted:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from asyncrevoke.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.protocol.messages import TopicIdPartitions
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 class Resolved(NamedTuple):
     """``usable`` may be started; ``kept`` are these and the live ones that may stay assigned.
-    ``missing``: the metadata lack something."""
+    ``missing``: the metadata lack something. ``internal``: topics of Kafka's own that are assigned
+    and not read."""
 
     kept: frozenset[TopicPartition]
     usable: frozenset[TopicPartition]
     missing: bool
+    internal: frozenset[str]
 
 
 class TargetAssignment:
@@ -43,14 +45,22 @@ class TargetAssignment:
         """Forget the assignment: there is no membership."""
         self.replace(())
 
-    def resolve(self, live: Iterable[TopicPartition]) -> Resolved:
-        """The assignment by the present metadata; ``live`` are the partitions of this member."""
+    def resolve(self, live: Iterable[TopicPartition], subscribed: Container[str]) -> Resolved:
+        """The assignment by the present metadata; ``live`` are the partitions of this member.
+
+        The broker's pattern leaves no internal topic out (KIP-848), as the client's patterns do.
+        Partitions of those that are not ``subscribed`` to by name are acknowledged, not read.
+        """
         usable: set[TopicPartition] = set()
         assigned: dict[str, set[int]] = {}
+        internal: set[str] = set()
         missing = False
         known = self._cluster.names_by_id()
         for topic_id, numbers in self._partitions:
             name = known.get(topic_id)
+            if name is not None and name not in subscribed and self._cluster.is_internal(name):
+                internal.add(name)
+                continue
             if name is not None:
                 self._names[topic_id] = name
                 self._ids[name] = topic_id
@@ -63,7 +73,7 @@ class TargetAssignment:
             if name is not None and self._ids.get(name) == topic_id:
                 assigned.setdefault(name, set()).update(numbers)
         kept = usable.union(tp for tp in live if tp.partition in assigned.get(tp.topic, ()))
-        return Resolved(frozenset(kept), frozenset(usable), missing)
+        return Resolved(frozenset(kept), frozenset(usable), missing, frozenset(internal))
 
     def owned(self, partitions: Iterable[TopicPartition]) -> tuple[TopicIdPartitions, ...]:
         """What to report as owned with ``partitions``: those that were assigned, and all of

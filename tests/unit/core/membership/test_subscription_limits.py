@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from unit.core.scripted_group import ScriptedGroup, subscription_of
 
@@ -14,6 +16,7 @@ from asyncrevoke.core.membership.classic.leader.reported_subscription import rea
 from asyncrevoke.core.membership.pattern import PatternSubscription
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import Subscription, encode_subscription
+from asyncrevoke.runtime.session.subscription_calls import read_from
 
 EXCEEDED = "pattern matches too many topics; not all of them are consumed"
 
@@ -61,6 +64,23 @@ def test_topics_that_somebody_creates_displace_none_that_is_consumed(
     add(group, "bills-0")
     group.advance(11.0)
     assert len(group.named(EXCEEDED)) == 2
+
+
+@pytest.mark.parametrize(
+    ("compiled", "matching"),
+    [
+        (re.compile("orders"), {"orders"}),
+        (re.compile("orders.*", re.IGNORECASE), {"orders", "orders-eu", "ORDERS"}),
+        (re.compile("orders -  eu  # only these", re.VERBOSE), {"orders-eu"}),
+        (re.compile("(?i)ORDERS"), {"orders", "ORDERS"}),
+    ],
+)
+def test_a_compiled_pattern_keeps_its_flags(compiled: re.Pattern[str], matching: set[str]) -> None:
+    topics, checked = read_from((), compiled, "subscribe", "classic")
+    assert not topics
+    assert isinstance(checked, re.Pattern)
+    found = PatternSubscription(Outbox(), "billing", checked)
+    assert found.matching(["orders", "orders-eu", "ORDERS", "bills"]) == matching
 
 
 @pytest.mark.parametrize("name", ["x", "x" * 240])
