@@ -2,4 +2,5 @@
 
 from asyncrevoke.cli import main
 
-main()
+if __name__ == "__main__":  # a worker process of run_in="process" imports this module
+    main()

@@ -20,6 +20,7 @@ from asyncrevoke.errors import (
 from asyncrevoke.handlers.host import HandlerHost
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener, check_listener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
+from asyncrevoke.runtime.loop.main_script import check_main_script
 from asyncrevoke.runtime.loop.signals import DrainOnSignals
 from asyncrevoke.runtime.session.partition_calls import PartitionCalls
 from asyncrevoke.runtime.session.probe import probe
@@ -150,6 +151,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 "this consumer was entered before: a consumer is entered once, make another one"
             )
         check_event_loop()
+        check_main_script()
         self._handler_host.check(self._topics)
         session = self._session = self._open()
         if self._handler_host.has_lifespans:

@@ -24,6 +24,7 @@ from asyncrevoke.handlers.blocking.pickled_call import (
 )
 from asyncrevoke.handlers.blocking.run_in import default_calls
 from asyncrevoke.handlers.policy.handler_function import innermost
+from asyncrevoke.runtime.loop.main_script import UnguardedScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -81,6 +82,14 @@ class BlockingFunction:
                 run_in_process, self._name, call, cancellable=True, limiter=self._limiter()
             )
         except anyio.BrokenWorkerProcess as error:
+            cause = error.__cause__
+            if isinstance(cause, UnguardedScriptError):
+                raise cause from None
+            if error.args and cause is not None:  # anyio says no more about an end during a call
+                raise HandlerProcessError(
+                    f"the process for {self._name} could not start, or not import the script of "
+                    f"this process: {type(cause).__name__}: {cause}"
+                ) from error
             raise HandlerProcessError(
                 f"the process that ran {self._name} ended during the call: it was killed, for "
                 "example for its memory, or has crashed"

@@ -26,6 +26,7 @@ from asyncrevoke.handlers.policy.retry import Pause
 from asyncrevoke.model import FailurePause
 from asyncrevoke.printable import named_error
 from asyncrevoke.producing.trace_context import replace_headers
+from asyncrevoke.runtime.loop.main_script import UnguardedScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,9 +90,9 @@ class FailurePolicy:
         """Decide about a failed item. Returns True if no record of it is left: the item is done."""
         item = entry[1]
         calls = self._backlog.calls_of(item)
-        stops = isinstance(error, WorkerResourceError)
+        stops = isinstance(error, (WorkerResourceError, UnguardedScriptError))
         reason = None
-        if stops and error.__cause__ is not None:
+        if isinstance(error, WorkerResourceError) and error.__cause__ is not None:
             reason, error = "worker_resources could not be opened", error.__cause__
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             error, stops = HandlerExitError(error), True
