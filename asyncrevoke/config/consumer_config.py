@@ -49,7 +49,9 @@ class ConsumerConfig:
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
     """Addresses of some brokers, as ``"host:port,host:port"`` or as a sequence. The consumer
     connects to one of these, and learns the others from it. The default port is 9092, and an IPv6
-    address is in brackets. The consumer uses these addresses again when no known broker responds
+    address is in brackets. Of a name with several IP addresses the first that answers is used: each
+    has a head start of 250 ms before the next (RFC 8305), and one that has not answered is tried
+    last the next time. The consumer uses these addresses again when no known broker responds
     (KIP-899), when requests for metadata have failed for 5 minutes, or when a broker requires it
     (KIP-1102). Hazard: with a single address, the consumer cannot start while that broker is down;
     list two or three."""

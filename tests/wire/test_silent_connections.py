@@ -30,7 +30,7 @@ from asyncrevoke.core.io.effects import (
 )
 from asyncrevoke.protocol import messages
 from asyncrevoke.runtime.net.channels import Channels
-from asyncrevoke.runtime.net.socket_options import keep_alive
+from asyncrevoke.runtime.net.sockets import keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -31,7 +31,7 @@ from asyncrevoke.runtime.net.large_responses import LargeResponses
 from asyncrevoke.runtime.net.limited_connection import abort_transport
 from asyncrevoke.runtime.net.pending_request import PendingRequest
 from asyncrevoke.runtime.net.raw_connection import raw_connection, versions_of
-from asyncrevoke.runtime.net.socket_options import keep_alive
+from asyncrevoke.runtime.net.sockets import keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

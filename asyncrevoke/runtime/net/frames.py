@@ -6,7 +6,7 @@ import asyncio
 import struct
 from typing import TYPE_CHECKING, Final, Protocol
 
-from asyncrevoke.runtime.net.socket_options import LowWaterMark
+from asyncrevoke.runtime.net.sockets import LowWaterMark
 
 if TYPE_CHECKING:
     from asyncrevoke.protocol.receive_buffers import ReceiveBuffers

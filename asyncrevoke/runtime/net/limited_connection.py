@@ -13,9 +13,10 @@ import asyncio
 import random
 import re
 import struct
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokafka.conn import AIOKafkaConnection
+from aiokafka.conn import READER_LIMIT, AIOKafkaConnection, AIOKafkaProtocol
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.admin import SaslAuthenticateRequest
 from typing_extensions import override
@@ -23,8 +24,11 @@ from typing_extensions import override
 from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
 from asyncrevoke.runtime.net.authentication.oauthbearer import BearerExchange
 from asyncrevoke.runtime.net.authentication.scram import ScramExchange
+from asyncrevoke.runtime.net.sockets import FAILED_ADDRESSES, connect_socket
 
 if TYPE_CHECKING:
+    import socket
+    from asyncio import StreamReader, StreamWriter
     from collections.abc import Awaitable, Callable
 
 _SIZE: Final = struct.Struct(">i")
@@ -103,15 +107,46 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
     @override
     async def connect(self) -> Any:
         """Open it, look up the versions, and authenticate."""
+        sock = await connect_socket(self._host, self._port)
+        address = sock.getpeername()
         try:
-            streams = await super().connect()
+            streams = await self._opened(sock)
         except BaseException:
+            # A proxy or a firewall may accept a connection, and leave it without a response.
+            FAILED_ADDRESSES.note_failure(address)
             if self._transport is not None:
                 abort_transport(self._transport)
+            sock.close()
             raise
+        FAILED_ADDRESSES.note_success(address)
         self._largest = self._max_response
         self._is_open = True
         return streams
+
+    async def _opened(self, sock: socket.socket) -> tuple[StreamReader, StreamWriter]:
+        """Do as aiokafka's ``connect``, which tries the addresses of a host one after another and
+        begins each time with the first."""
+        loop = self._loop
+        tls = self._ssl_context if self._security_protocol in ("SSL", "SASL_SSL") else None
+        self._closed_fut = loop.create_future()
+        self._reader = reader = asyncio.StreamReader(limit=READER_LIMIT, loop=loop)
+        self._protocol = protocol = AIOKafkaProtocol(self._closed_fut, reader, loop=loop)
+        async with asyncio.timeout(self._request_timeout):
+            transport, _ = await loop.create_connection(
+                lambda: protocol, sock=sock, ssl=tls, server_hostname=tls and self._host
+            )
+        self._writer = writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        self._read_task = self._create_reader_task()
+        if self._max_idle_ms is not None:
+            self._idle_handle = loop.call_soon(self._idle_check, weakref.ref(self))
+        try:
+            await self._do_version_lookup()
+            if self._security_protocol.startswith("SASL_"):
+                await self._do_sasl_handshake()
+        except BaseException:
+            self.close()
+            raise
+        return reader, writer
 
     @override
     def send(self, request: object, expect_response: bool = True) -> Any:
