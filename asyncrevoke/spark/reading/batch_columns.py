@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from asyncrevoke.ranges.record_fields import Places, fields_of, in_parts
 from asyncrevoke.spark.arrow import pa
-from asyncrevoke.spark.reading.record_columns import ARROW_TYPES
+from asyncrevoke.spark.reading.record_columns import ARROW_TYPES, timestamps
 from asyncrevoke.spark.reading.registry_framing import FRAMING_SIZE
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Bytes: TypeAlias = NDArray[np.uint8]
     Reading: TypeAlias = Callable[[TopicPartition, range, Sequence[Buffer]], Iterator["_Rows"]]
 
-_MILLISECONDS = pa.timestamp("ms", tz="UTC")
 # About how many bytes an Arrow batch has: Spark takes more processor time for the rows of larger
 # ones, which do not fit into the processor's cache.
 _BATCH_BYTES = 5 * 256 * 1024
@@ -70,9 +69,8 @@ class BatchColumns:
             "topic": lambda rows: pa.repeat(topic, len(rows.offset)),
             "partition": lambda rows: pa.repeat(number, len(rows.offset)),
             "offset": lambda rows: pa.array(rows.offset),
-            # A safe cast: a timestamp that does not fit into microseconds is an error.
-            "timestamp": lambda rows: (
-                pa.array(rows.timestamp).cast(_MILLISECONDS).cast(ARROW_TYPES["timestamp"])
+            "timestamp": lambda rows: timestamps(
+                wanted.topic_partition, pa.array(rows.offset), pa.array(rows.timestamp)
             ),
             "timestamp_type": lambda rows: pa.array(rows.timestamp_type),
             "schema_id": lambda rows: _schema_ids(rows.value),

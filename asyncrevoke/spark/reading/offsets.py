@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import security_options
+from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.runtime.hooks.event_log import EventLog
@@ -14,6 +15,7 @@ from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.log_bounds import LogBounds
 from asyncrevoke.spark.reading.places import (
+    check_order,
     check_place,
     check_start_before_end,
     check_within_log,
@@ -82,8 +84,10 @@ def resolve_ranges(
 
     Raises DataLossError if a start was deleted (with ``missing="clip"`` it logs a warning, and the
     range begins at the earliest offset), or if committed offsets of a group are beyond the log's
-    end. Raises ConfigError for an invalid place, a topic that does not exist, a start offset beyond
-    the log's end, and a start after the end. Raises RequestTimeoutError if no broker responds.
+    end. Raises ConfigError for an invalid place, a topic that does not exist, an offset beyond the
+    log's end (with ``missing="clip"`` an end may be), and a start after the end. An offset for all
+    partitions is rejected only if it is so in each of them. Raises RequestTimeoutError if no broker
+    responds.
     """
     config = configured(bootstrap, isolation_level)
     return run_blocking(find_ranges(config, TopicSelection((topic,)), start, end, missing))
@@ -119,16 +123,21 @@ async def find_ranges(
     """Like :func:`resolve_ranges` for all selected topics, on the running event loop."""
     for name, place in (("start", start), ("end", end)):
         check_place(name, place)
+    if end == "earliest":
+        raise ConfigError('end="earliest": no record is before the earliest offset')
     check_start_before_end(start, end)
     async with consumer_of(config) as consumer:
         known = await LogBounds.of(consumer, topics)
         starts = await known.offsets(consumer, config, start, "start")
         ends = await known.offsets(consumer, config, end, "end")
-    if is_beyond(start, "start", starts, known.last) or is_beyond(end, "end", ends, known.last):
+    if is_beyond(start, "start", starts, known.last) or is_beyond(
+        end, "end", ends, known.last, missing
+    ):
         # While a transaction is open, the log has offsets beyond the last stable one.
         last = await _high_watermarks(config, topics)
         check_within_log("start", start, starts, last)
-        check_within_log("end", end, ends, last)
+        check_within_log("end", end, ends, last, missing)
+    check_order(start, end, starts, ends, missing)
     ranges = [
         plan_range(tp, starts[tp], ends[tp], known.first[tp], known.last[tp])._replace(
             topic_id=known.topic_ids[tp.topic]

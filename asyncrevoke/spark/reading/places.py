@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 EARLIEST = -2
 LATEST = -1
 
+LARGEST: Final = 2**63 - 1
+"""The largest offset."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Milliseconds since the epoch, from 2001-09-09 to the year 9999, the last that datetime has.
 _EPOCH_MILLISECONDS = range(10**12, 253_370_764_800_000)
 
@@ -44,19 +48,20 @@ def check_place(name: str, place: object) -> None:
     """Raise ConfigError if ``place`` is not a place in a topic."""
     if isinstance(place, GroupOffsets) or place in ("earliest", "latest"):
         return
-    shown = shown_option(place)
     if not isinstance(place, Mapping):
-        _check_one(name, shown, place, 0)
+        _check_one(name, shown_option(place), place, 0)
         return
     by_partition = cast("Mapping[object, object]", place)
     for key, value in by_partition.items():
         if isinstance(key, str) and isinstance(value, Mapping):
-            for one in cast("Mapping[object, object]", value).values():
-                _check_one(name, shown, one, EARLIEST)
+            for number, one in cast("Mapping[object, object]", value).items():
+                _check_one(name, shown_option({key: {number: one}}), one, EARLIEST)
         else:
-            _check_one(name, shown, value, EARLIEST)
+            _check_one(name, shown_option({key: value}), value, EARLIEST)
     if name == "end" and EARLIEST in _values(by_partition):
-        raise ConfigError(f"{name}={shown}: -2 is the earliest offset, and no record is before it")
+        raise ConfigError(
+            f"{name}={shown_option(place)}: -2 is the earliest offset, and no record is before it"
+        )
 
 
 def _check_one(name: str, shown: str, value: object, least: int) -> None:
@@ -66,6 +71,11 @@ def _check_one(name: str, shown: str, value: object, least: int) -> None:
             raise ConfigError(
                 f"{name}={value.isoformat()} has no time zone, so workers elsewhere may read it "
                 f"as another time: use {name}=datetime(..., tzinfo=...)"
+            )
+        if value < _EPOCH:
+            raise ConfigError(
+                f"{name}={shown} is before 1970, the first time that a record may have: use a "
+                'later time, or "earliest"'
             )
     elif not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(
@@ -78,6 +88,8 @@ def _check_one(name: str, shown: str, value: object, least: int) -> None:
             f"{name}={shown}: offsets begin at 0; for the ends of the log use "
             '"earliest" or "latest", or -2 or -1 for single partitions'
         )
+    elif value > LARGEST:
+        raise ConfigError(f"{name}={shown}: offsets are at most {LARGEST}")
 
 
 def _values(place: Mapping[object, object]) -> list[object]:
@@ -116,24 +128,78 @@ def offsets_by_topic(
 
 def check_start_before_end(start: Place, end: Place) -> None:
     """Raise ConfigError if the start is an offset or a time after the end."""
-    offsets = isinstance(start, int) and isinstance(end, int) and start > end
-    times = isinstance(start, datetime) and isinstance(end, datetime) and start > end
-    if offsets or times:
+    if _is_after(start, end):
         raise ConfigError(f"start={_shown(start)} is after end={_shown(end)}: swap them")
 
 
+def check_order(
+    start: Place,
+    end: Place,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    missing: Missing = "error",
+) -> None:
+    """Raise ConfigError if the start is after the end: in one partition if places are given by
+    partition, else in all of them.
+
+    The committed offsets of a group may be after a time, and after an offset for all partitions:
+    nothing is left to read. With ``missing="clip"``, so may the earliest offset.
+    """
+    by_partition = isinstance(start, Mapping) or isinstance(end, Mapping)
+    after: list[TopicPartition] = []
+    for tp in sorted(starts):
+        begins, stops = _of_partition(start, tp), _of_partition(end, tp)
+        if isinstance(begins, GroupOffsets):
+            allowed = not by_partition or isinstance(stops, datetime)
+        else:
+            allowed = missing == "clip" and begins in ("earliest", EARLIEST)
+        # While a transaction is open, offsets are after the "latest" one that can be read.
+        if allowed or stops in ("latest", LATEST):
+            continue
+        if _is_after(begins, stops) or starts[tp] > ends[tp]:
+            after.append(tp)
+    if after and (by_partition or len(after) == len(starts)):
+        tp = after[0]
+        raise ConfigError(
+            f"start={_shown(_of_partition(start, tp))} is offset {starts[tp]} of {tp}, after "
+            f"end={_shown(_of_partition(end, tp))}, which is offset {ends[tp]}: a partition is "
+            "read from its start up to its end"
+        )
+
+
+def _is_after(start: Place, end: Place) -> bool:
+    offsets = isinstance(start, int) and isinstance(end, int) and start > end >= 0
+    times = isinstance(start, datetime) and isinstance(end, datetime) and start > end
+    return offsets or times
+
+
+def _of_partition(place: Place, tp: TopicPartition) -> Place:
+    """What a place says of one partition."""
+    if not isinstance(place, Mapping):
+        return place
+    by_partition = cast("Mapping[object, Any]", place)
+    of_topic: Any = by_partition.get(tp.topic, by_partition)
+    return cast("Place", of_topic[tp.partition])
+
+
 def is_beyond(
-    place: Place, name: str, found: Mapping[TopicPartition, int], last: Mapping[TopicPartition, int]
+    place: Place,
+    name: str,
+    found: Mapping[TopicPartition, int],
+    last: Mapping[TopicPartition, int],
+    missing: Missing = "error",
 ) -> bool:
     """Whether requested offsets are beyond the log's end, and must not be.
 
     An offset for all partitions is beyond if it is so in each of them, other places if they are so
-    in one. An end may be beyond, unless its number looks like a time in milliseconds.
+    in one. With ``missing="clip"`` an end may be beyond, unless its number looks like a time in
+    milliseconds.
     """
     beyond = [found[tp] > last[tp] for tp in last]
+    strict = name == "start" or missing == "error"
     if isinstance(place, int):
-        return all(beyond) and (name == "start" or place in _EPOCH_MILLISECONDS)
-    return name == "start" and isinstance(place, (Mapping, GroupOffsets)) and any(beyond)
+        return all(beyond) and (strict or place in _EPOCH_MILLISECONDS)
+    return strict and isinstance(place, (Mapping, GroupOffsets)) and any(beyond)
 
 
 def check_within_log(
@@ -141,9 +207,10 @@ def check_within_log(
     place: Place,
     found: Mapping[TopicPartition, int],
     last: Mapping[TopicPartition, int],
+    missing: Missing = "error",
 ) -> None:
     """Raise ConfigError or DataLossError if :func:`is_beyond` holds with high watermarks."""
-    if not is_beyond(place, name, found, last):
+    if not is_beyond(place, name, found, last, missing):
         return
     tp = next(tp for tp in sorted(last) if found[tp] > last[tp])
     if isinstance(place, GroupOffsets):
@@ -155,10 +222,12 @@ def check_within_log(
     if found[tp] in _EPOCH_MILLISECONDS:
         moment = datetime.fromtimestamp(found[tp] / 1000, UTC)
         advice = f"for a time in epoch milliseconds use {name}={moment.isoformat()}"
+    elif name == "end":
+        advice = 'use end="latest", or missing="clip" to read the records that exist'
     else:
         advice = f'use {name}="latest" to begin with new records'
     raise ConfigError(
-        f"{name}={_shown(place)} is an offset, and {tp.topic}-{tp.partition} ends at offset "
+        f"{name}={_shown(_of_partition(place, tp))} is an offset, and {tp} ends at offset "
         f"{last[tp]}: {advice}"
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.errors import ConfigError, UnreadableRecordError
 from asyncrevoke.model import UnreadableRecord
-from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.reading.registry_framing import framed_value
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema
 
     Records = Sequence[Record]
@@ -27,7 +27,7 @@ SCHEMA = (
 )
 HEADERS = "headers array<struct<key: string, value: binary>>"
 UNREADABLE = "unreadable struct<next_offset: bigint, reason: string>"
-"""Null for a record that can be read."""
+"""Null for a record that can be read, and whose timestamp Spark can represent."""
 
 SCHEMA_ID = "schema_id int, payload binary"
 """Null for a value without the framing of a schema registry."""
@@ -74,7 +74,69 @@ def _unreadable(records: Records) -> Array:
     return cast("Array", pa.array([None] * (len(records) - 1) + [why], _UNREADABLE))
 
 
-_TIME: DataType = pa.timestamp("us", tz="UTC")
+_MILLISECONDS: DataType = pa.timestamp("ms", tz="UTC")
+_MICROSECONDS: DataType = pa.timestamp("us", tz="UTC")
+# The largest time that microseconds since the epoch can hold, in milliseconds.
+_LARGEST = (2**63 - 1) // 1000
+
+
+def timestamps(partition: TopicPartition, offset: Array, milliseconds: Array) -> Array:
+    """Timestamps of records as those of Spark. Raises UnreadableRecordError for the first record
+    whose timestamp Spark cannot represent."""
+    try:
+        return cast("Array", pc.cast(pc.cast(milliseconds, _MILLISECONDS), _MICROSECONDS))
+    except pa.ArrowInvalid as error:
+        given = cast("list[int]", milliseconds.to_pylist())
+        row = next(row for row, each in enumerate(given) if not _fits(each))
+        at: int = offset.to_pylist()[row]
+        why = f"{_misfit(given[row])}: leave out the column timestamp"
+        raise UnreadableRecordError(partition, at, at + 1, why) from error
+
+
+def _fits(milliseconds: int) -> bool:
+    return -_LARGEST <= milliseconds <= _LARGEST
+
+
+def _misfit(milliseconds: int) -> str:
+    return (
+        f"its timestamp {milliseconds} is beyond the largest that Spark represents, {_LARGEST} "
+        "milliseconds since the epoch"
+    )
+
+
+def _timestamps(records: Records) -> Array:
+    return timestamps(
+        records[0].topic_partition,
+        pa.array([each.offset for each in records], pa.int64()),
+        pa.array([each.timestamp for each in records], pa.int64()),
+    )
+
+
+def _timestamps_or_null(records: Records) -> Array:
+    given = [each.timestamp if _fits(each.timestamp) else None for each in records]
+    times = pc.cast(pa.array(given, pa.int64()), _MILLISECONDS)
+    return cast("Array", pc.cast(times, _MICROSECONDS))
+
+
+def _unreadable_or_beyond(records: Records) -> Array:
+    """As the column ``unreadable``, also of records whose timestamp Spark cannot represent."""
+    last = records[-1]
+    why: list[dict[str, object] | None] = [
+        None
+        if _fits(each.timestamp)
+        else {"next_offset": each.offset + 1, "reason": _misfit(each.timestamp)}
+        for each in records
+    ]
+    if isinstance(last, UnreadableRecord):
+        why[-1] = {"next_offset": last.next_offset, "reason": last.detail}
+    return cast("Array", pa.array(why, _UNREADABLE))
+
+
+# Columns of records of which one has a timestamp that Spark cannot represent.
+_BEYOND: dict[str, Column] = {
+    "timestamp": _timestamps_or_null,
+    "unreadable": _unreadable_or_beyond,
+}
 _COLUMNS: dict[str, tuple[DataType, Column]] = {
     "key": (pa.binary(), lambda rows: pa.array([each.key for each in rows], pa.binary())),
     "value": (pa.binary(), lambda rows: pa.array([each.value for each in rows], pa.binary())),
@@ -84,10 +146,7 @@ _COLUMNS: dict[str, tuple[DataType, Column]] = {
         lambda rows: pa.repeat(pa.scalar(rows[0].partition, pa.int32()), len(rows)),
     ),
     "offset": (pa.int64(), lambda rows: pa.array([each.offset for each in rows], pa.int64())),
-    "timestamp": (
-        _TIME,
-        lambda rows: pa.array([each.timestamp * 1000 for each in rows], pa.int64()).cast(_TIME),
-    ),
+    "timestamp": (_MICROSECONDS, _timestamps),
     "timestamp_type": (
         pa.int32(),
         lambda rows: pa.array([each.timestamp_type for each in rows], pa.int32()),
@@ -113,11 +172,26 @@ class RecordColumns:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._makers = [_COLUMNS[name][1] for name in names]
+        # Used if a timestamp is an error, and the column unreadable can have it.
+        self._beyond = (
+            [_BEYOND.get(name, _COLUMNS[name][1]) for name in names]
+            if "unreadable" in names
+            else None
+        )
         self._schema: Schema = pa.schema([(name, _COLUMNS[name][0]) for name in names])
 
     def batch(self, records: Records) -> ArrowRecordBatch:
-        """The columns of one or more records of one partition. Only the last may be unreadable."""
-        columns = [make(records) for make in self._makers]
+        """The columns of one or more records of one partition. Only the last may be unreadable.
+
+        Raises UnreadableRecordError for a timestamp that Spark cannot represent; with the column
+        ``unreadable``, the timestamp is null instead.
+        """
+        try:
+            columns = [make(records) for make in self._makers]
+        except UnreadableRecordError:
+            if self._beyond is None:
+                raise
+            columns = [make(records) for make in self._beyond]
         return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 

@@ -11,6 +11,7 @@ from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from asyncrevoke.core.queries.topic_description import TopicDescription
+    from asyncrevoke.model import TopicPartition
 
 
 class TopicSelection(NamedTuple):
@@ -26,6 +27,18 @@ class TopicSelection(NamedTuple):
     def described(self) -> tuple[str, ...] | None:
         """The topics to describe. None: all."""
         return self.names if self.pattern is None else None
+
+    def selects_any_of(self, topic: str) -> bool:
+        """Whether partitions of a topic are selected if it exists."""
+        if self.pattern is not None:
+            return re.compile(self.pattern).fullmatch(topic) is not None
+        return topic in self.names
+
+    def selects(self, tp: TopicPartition) -> bool:
+        """Whether a partition is selected if it exists."""
+        if self.partitions is not None:
+            return tp.partition in self.partitions.get(tp.topic, ())
+        return self.selects_any_of(tp.topic)
 
     def partitions_of(self, topics: Mapping[str, TopicDescription]) -> dict[str, tuple[int, ...]]:
         """The selected partitions of each selected topic that exists, in ascending order.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
@@ -55,6 +55,7 @@ _REJECTED = {
     "kafkaconsumer.polltimeoutms": _RETRIES,
     "fetchoffset.numretries": _RETRIES,
     "fetchoffset.retryintervalms": _RETRIES,
+    "kafka.client.rack": "records are read from the leaders of partitions: leave it out",
     "kafka.auto.offset.reset": "use start=, and missing= for deleted records",
     "kafka.ssl.truststore.password": _STORES,
     "kafka.ssl.keystore.password": _STORES,
@@ -76,6 +77,8 @@ _ONLY = {
         "a partition without a record at or after the time is always read from its end",
     ),
 }
+CONNECTOR_NAMES: Final = (*_SAME, *_REJECTED, *_ONLY, "kafka.sasl.jaas.config")
+"""The options of the connector that this source knows, in lower case."""
 _JAAS = re.compile(
     r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL
 )
@@ -119,13 +122,17 @@ def _translated(name: str, value: str, given: Mapping[str, str]) -> dict[str, st
     return {_SAME[name]: value if convert is None else convert(name, value)}
 
 
-def _moment(name: str, milliseconds: object) -> str:
-    """Milliseconds since the epoch as a time in ISO 8601."""
+def _moment(name: str, milliseconds: object, shown: object = None) -> str:
+    """Milliseconds since the epoch as a time in ISO 8601. ``shown`` is the value for messages."""
     try:
-        return datetime.fromtimestamp(int(cast("str", milliseconds)) / 1000, UTC).isoformat()
+        number = int(cast("str", milliseconds))
+        if number < 0:
+            raise ValueError("before the epoch")
+        return datetime.fromtimestamp(number / 1000, UTC).isoformat()
     except (ValueError, TypeError, OverflowError, OSError) as error:
         raise ConfigError(
-            f"{name}={shown_option(milliseconds)}: use milliseconds since the epoch"
+            f"{name}={shown_option(milliseconds if shown is None else shown)}: use milliseconds "
+            "since the epoch, at least 0"
         ) from error
 
 
@@ -133,9 +140,14 @@ def _moments(name: str, text: str) -> str:
     try:
         given = cast("dict[str, dict[str, object]]", json.loads(text))
         times = {
-            topic: {number: _moment(name, at) for number, at in by_partition.items()}
+            topic: {
+                number: _moment(name, at, {topic: {number: at}})
+                for number, at in by_partition.items()
+            }
             for topic, by_partition in given.items()
         }
+    except ConfigError:
+        raise
     except (ValueError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f'{name}={shown_option(text)}: as JSON, {{"orders": {{"0": 1700000000000}}}}, in '

@@ -63,6 +63,7 @@ class KafkaSource(DataSource):
         """Reads a table."""
         exclude_modules_from_collections()
         options = SourceOptions.of(self.options)
+        options.check_table()
         kind = FilteringTableReader if options.push_filters else TableReader
         return kind(options, check_columns(schema))
 

@@ -6,11 +6,11 @@ import re
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
+from asyncrevoke.spark.reading.places import LARGEST
 
 _DURATION = re.compile(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)?")
 # Spark's units of time; a number without a unit is milliseconds.
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_LONGEST_NUMBER = 18
 
 
 def boolean(name: str, text: str) -> bool:
@@ -21,13 +21,23 @@ def boolean(name: str, text: str) -> bool:
 
 
 def count(name: str, text: str | None) -> int | None:
-    """A whole number of at least 1, None if not given. Raises ConfigError."""
+    """A whole number from 1 to 2^63-1, None if not given. Raises ConfigError."""
     if text is None:
         return None
-    number = int(text) if text.isdecimal() and len(text) <= _LONGEST_NUMBER else 0
+    number = whole_number(text)
     if not number:
-        raise ConfigError(f"{name}={shown_option(text)}: use a whole number of at least 1")
+        raise ConfigError(
+            f"{name}={shown_option(text)}: use a whole number of at least 1 and at most {LARGEST}"
+        )
     return number
+
+
+def whole_number(text: str) -> int | None:
+    """The number of decimal digits, up to 2^63-1; None for other text."""
+    digits = text.lstrip("0") or "0"
+    if not text.isdecimal() or len(digits) > len(str(LARGEST)) or int(digits) > LARGEST:
+        return None
+    return int(digits)
 
 
 def seconds(name: str, text: str) -> float:

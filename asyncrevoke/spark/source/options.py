@@ -15,7 +15,7 @@ from asyncrevoke.spark.hidden_options import HiddenOptions
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
-from asyncrevoke.spark.source.connector_options import without_connector_names
+from asyncrevoke.spark.source.connector_options import CONNECTOR_NAMES, without_connector_names
 from asyncrevoke.spark.source.option_values import boolean, count, duration, seconds
 from asyncrevoke.spark.source.place_option import to_place
 
@@ -38,6 +38,8 @@ _OURS = (
 _NAMES = (*_OURS, *CONNECTION)
 # Seconds; the default of Spark's Kafka connector.
 _MAX_TRIGGER_DELAY = 15 * 60.0
+# Names of Java's options are alike: kafka.client.rack is no misspelled kafka.client.id.
+_CLOSE_TO_JAVA = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,23 @@ class SourceOptions:
                 "of a stream; select partitions with assign="
             )
 
+    def check_table(self) -> None:
+        """Raise ConfigError for options that only streams have, and for places between which a
+        table has no record."""
+        given = self.given.reveal()
+        if of_stream := [name for name in _OF_STREAMS if name in given]:
+            raise ConfigError(
+                f"{of_stream[0]}= is for streams (spark.readStream): a table has one task for each "
+                "partition, and is read from start= to end="
+            )
+        if self.start == "latest":
+            raise ConfigError(
+                'start="latest" is for streams (spark.readStream): no record of a table is after '
+                "the latest offset"
+            )
+        if self.end == "earliest":
+            raise ConfigError('end="earliest": no record is before the earliest offset')
+
     def config(self) -> ConsumerConfig:
         """The configuration for connecting. Raises ConfigError."""
         return connection_config(self.given.reveal())
@@ -142,10 +161,13 @@ class SourceOptions:
 def _check_name(name: str) -> None:
     if name in _NAMES:
         return
-    close = difflib.get_close_matches(name.removeprefix("kafka.").replace(".", "_"), _NAMES, n=1)
+    of_java = name.startswith("kafka.")
+    close = difflib.get_close_matches(
+        name, CONNECTOR_NAMES if of_java else _NAMES, n=1, cutoff=_CLOSE_TO_JAVA if of_java else 0.6
+    )
     if close:
         hint = f"did you mean {close[0]}?"
-    elif name.startswith("kafka."):
+    elif of_java:
         hint = "leave it out: it configures Kafka's Java client, which this source does not use"
     else:
         hint = f"its options are {', '.join(_NAMES)}"

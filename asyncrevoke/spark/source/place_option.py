@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
-from asyncrevoke.spark.reading.places import GroupOffsets, Place, check_place
+from asyncrevoke.spark.reading.places import LARGEST, GroupOffsets, Place, check_place
+from asyncrevoke.spark.source.option_values import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ def to_place(name: str, text: str) -> Place:
     if text in ("latest", "now"):
         place = "latest"
     elif text.isdecimal():
-        place = int(text)
+        place = _offset(name, text)
     elif text.startswith("group:") and len(text) > len("group:"):
         place = GroupOffsets(text.removeprefix("group:"))
     elif text.startswith("{"):
@@ -34,6 +35,13 @@ def to_place(name: str, text: str) -> Place:
         place = _time(name, text)
     check_place(name, place)
     return cast("Place", place)
+
+
+def _offset(name: str, text: str) -> int:
+    offset = whole_number(text)
+    if offset is None:
+        raise ConfigError(f"{name}={shown_option(text)}: offsets are at most {LARGEST}")
+    return offset
 
 
 def _by_partition(name: str, text: str) -> object:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.spark.reading.log_bounds import LogBounds
     from asyncrevoke.spark.reading.offsets import OffsetRange
+    from asyncrevoke.spark.reading.topic_selection import TopicSelection
 
 FIRST_OF_NEW_PARTITION: Final = 0
 """Where the log of a partition begins when it is created."""
@@ -96,11 +97,16 @@ def _fields(value: object) -> dict[str, object]:
 
 class Loss(NamedTuple):
     """Records that a query has not read and can never read; ``why`` describes them. ``topics`` and
-    ``partitions`` must be read again from the beginning, if they exist."""
+    ``partitions`` must be read again from the beginning, if they exist.
+
+    ``unselected`` describes topics and partitions that exist and are no longer selected; they are
+    in ``topics`` and ``partitions``, too.
+    """
 
     why: tuple[str, ...]
     topics: frozenset[str]
     partitions: frozenset[TopicPartition]
+    unselected: tuple[str, ...] = ()
 
     def apply(self, offsets: StreamOffsets) -> StreamOffsets:
         """The offsets without those of lost topics and partitions."""
@@ -109,19 +115,25 @@ class Loss(NamedTuple):
         return left._replace(offsets=kept)
 
 
-def find_loss(start: StreamOffsets, log: LogBounds) -> Loss:
+def find_loss(
+    start: StreamOffsets, log: LogBounds, selection: TopicSelection | None = None
+) -> Loss:
     """The records that a query at ``start`` has lost: topics that were deleted, and perhaps created
     again (by their ids), partitions that were deleted, and logs that end before the query's
-    offset."""
+    offset; and with ``selection``, topics and partitions that it does not select."""
     why: list[str] = []
+    unselected: list[str] = []
     topics: set[str] = set()
     partitions: set[TopicPartition] = set()
     for name, topic_id in sorted(start.topic_ids.items()):
         now = log.topic_ids.get(name)
         at = {tp.partition: offset for tp, offset in start.offsets.items() if tp.topic == name}
         if name not in log.topic_ids:
-            why.append(f"topic {name} was deleted, and the query is at offsets {at}")
             topics.add(name)
+            if selection is not None and not selection.selects_any_of(name):
+                unselected.append(f"topic {name}, whose checkpoint is at offsets {at}")
+            else:
+                why.append(f"topic {name} was deleted, and the query is at offsets {at}")
         elif topic_id is not None and now is not None and topic_id != now:
             why.append(
                 f"topic {name} was deleted and created again (its id was {topic_id}, and is "
@@ -132,12 +144,15 @@ def find_loss(start: StreamOffsets, log: LogBounds) -> Loss:
         if tp.topic in topics:
             continue
         if tp not in log.last:
-            why.append(f"{tp} was deleted, and the query is at its offset {offset}")
             partitions.add(tp)
+            if selection is not None and not selection.selects(tp):
+                unselected.append(f"{tp}, whose checkpoint is at offset {offset}")
+            else:
+                why.append(f"{tp} was deleted, and the query is at its offset {offset}")
         elif log.last[tp] < offset:
             why.append(f"{tp} ends at offset {log.last[tp]}, and the query is at {offset}")
             partitions.add(tp)
-    return Loss(tuple(why), frozenset(topics), frozenset(partitions))
+    return Loss(tuple(why), frozenset(topics), frozenset(partitions), tuple(unselected))
 
 
 def check_no_loss(loss: Loss) -> None:
@@ -146,6 +161,12 @@ def check_no_loss(loss: Loss) -> None:
         raise DataLossError(
             f'{"; ".join(loss.why)}: begin with a new checkpoint, or set missing="clip" '
             '(failOnDataLoss="false") to continue at the earliest offset'
+        )
+    if loss.unselected:
+        raise DataLossError(
+            f"the options no longer select {'; '.join(loss.unselected)}: select it again, begin "
+            'with a new checkpoint, or set missing="clip" (failOnDataLoss="false") to continue '
+            "without it"
         )
 
 

@@ -151,12 +151,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffsets.from_json(given, names[0] if len(names) == 1 else None)
 
     def _without_lost(self, at: StreamOffsets, log: LogBounds) -> StreamOffsets:
-        loss = find_loss(at, log)
+        loss = find_loss(at, log, self._options.topics)
         if self._options.missing == "error":
             check_no_loss(loss)
         if loss.why:
             EventLog().warning(
                 "records lost; reading from the earliest offset", reasons=list(loss.why)
+            )
+        if loss.unselected:
+            EventLog().warning(
+                "the options no longer select these; reading the others",
+                unselected=list(loss.unselected),
             )
         return loss.apply(at)
 

@@ -16,7 +16,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from wire.frames.corrupt_records import fetched, seal
 from wire.frames.response_frames import damage
 
-from asyncrevoke.errors import CorruptRecordError
+from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.protocol.records import CorruptBatch, decode_batches
 from asyncrevoke.spark.reading.offsets import OffsetRange
@@ -25,7 +25,7 @@ pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from asyncrevoke.ranges import record_fields
-from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.reading import batch_columns
 from asyncrevoke.spark.reading.batch_columns import BatchColumns
 from asyncrevoke.spark.reading.record_columns import RecordColumns
@@ -251,6 +251,43 @@ def test_with_log_append_time_every_record_has_the_time_of_its_batch() -> None:
     sealed = seal(data)
     assert by_column(sealed) == one_by_one(sealed)
     assert [row["timestamp_type"] for row in by_column(sealed)] == [1, 1]
+
+
+@pytest.mark.parametrize("time", [2**63 - 1, -(2**63), (2**63 - 1) // 1000 + 1])
+def test_a_timestamp_beyond_those_of_spark_is_an_error_that_names_its_record(time: int) -> None:
+    data = bytearray(batch([(5, b"k", b"a", [])], 1))
+    struct.pack_into(">qq", data, 27, time, time)
+    message = rf"orders-3 at offset 1: its timestamp {time} is beyond .* leave out the column"
+    for columns in (by_column, one_by_one):
+        with pytest.raises(UnreadableRecordError, match=message) as error:
+            columns(seal(data))
+        assert error.value.next_offset == 2
+    names = [name for name in NAMES if name != "timestamp"]
+    (rows,) = BatchColumns(EVERYTHING, names).rows([seal(data)])
+    assert pylist(rows)[0]["value"] == b"a"
+    # The column unreadable can say it.
+    records = decoded(batch([(5, b"k", b"b", [])]) + seal(data))
+    rows = RecordColumns(["value", "timestamp", "unreadable"]).batch(records)
+    first, second = pylist(rows)
+    assert (first["value"], first["unreadable"]) == (b"b", None)
+    assert (second["value"], second["timestamp"]) == (b"a", None)
+    assert second["unreadable"]["next_offset"] == 2
+    assert f"its timestamp {time} is beyond" in second["unreadable"]["reason"]
+
+
+@pytest.mark.parametrize("time", [-1, 0, (2**63 - 1) // 1000])
+def test_timestamps_up_to_the_largest_of_spark_are_read(time: int) -> None:
+    data = bytearray(batch([(5, None, b"a", [])]))
+    struct.pack_into(">qq", data, 27, time, time)
+    sealed = seal(data)
+    micros = [
+        pc.cast(rows.column("timestamp"), pa.int64()).to_pylist()
+        for rows in (
+            *BatchColumns(EVERYTHING, ["timestamp"]).rows([sealed]),
+            RecordColumns(["timestamp"]).batch(decoded(sealed)),
+        )
+    ]
+    assert micros == [[1000 * time]] * 2
 
 
 def test_an_unbounded_length_is_rejected_and_takes_no_time() -> None:

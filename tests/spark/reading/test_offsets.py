@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,7 +16,10 @@ from asyncrevoke.spark.reading.offsets import (
     log_missing_offsets,
     plan_range,
 )
-from asyncrevoke.spark.reading.places import GroupOffsets, check_place
+from asyncrevoke.spark.reading.places import GroupOffsets, check_order, check_place, is_beyond
+
+if TYPE_CHECKING:
+    from asyncrevoke.spark.reading.places import Place
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -74,6 +78,78 @@ def test_what_is_no_place_gets_a_sentence(place: object, sentence: str) -> None:
 )
 def test_places_are_taken_as_they_are(place: object) -> None:
     check_place("end", place)
+
+
+SECOND = TopicPartition("orders", 1)
+EARLY, LATE = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "starts", "ends", "sentence"),
+    [
+        ({0: 50, 1: 0}, {0: 10, 1: 9}, (50, 0), (10, 9), "start=50 .* orders-0, after end=10"),
+        ({"orders": {0: 5, 1: 8}}, {0: 9, 1: 7}, (5, 8), (9, 7), "start=8 is offset 8 of orders-1"),
+        ("earliest", {0: 40, 1: 9}, (50, 0), (40, 9), "start='earliest' is offset 50 of orders-0"),
+        ({0: -2, 1: -2}, {0: 40, 1: 9}, (50, 0), (40, 9), "start=-2 is offset 50 of orders-0"),
+        (LATE, {0: 40, 1: 40}, (30, 41), (40, 40), "start=2026-11-02.* offset 41 of orders-1"),
+        ({0: LATE, 1: EARLY}, {0: EARLY, 1: LATE}, (9, 3), (9, 5), "of orders-0, after"),
+        (50, EARLY, (50, 50), (40, 41), "start=50 is offset 50 of orders-0"),
+        (GroupOffsets("g"), {0: 10, 1: 20}, (5, 21), (10, 20), "group_id='g'.* offset 21"),
+    ],
+)
+def test_a_start_after_the_end_is_an_error_that_names_partition_and_values(
+    start: Place, end: Place, starts: tuple[int, int], ends: tuple[int, int], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check_order(start, end, by_partition(starts), by_partition(ends))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "starts", "ends"),
+    [
+        ({0: 10, 1: 9}, {0: 10, 1: 9}, (10, 9), (10, 9)),
+        ({0: 9, 1: 9}, "latest", (9, 9), (8, 8)),
+        ({0: 9, 1: 9}, {0: -1, 1: 9}, (9, 9), (8, 9)),
+        (50, EARLY, (50, 50), (40, 50)),
+        ("earliest", 40, (50, 0), (40, 40)),
+        (GroupOffsets("g"), LATE, (5, 6), (4, 5)),
+        (GroupOffsets("g"), 4, (5, 6), (4, 4)),
+        (GroupOffsets("g"), {0: LATE, 1: LATE}, (5, 6), (4, 5)),
+    ],
+)
+def test_a_partition_may_have_nothing_between_start_and_end(
+    start: Place, end: Place, starts: tuple[int, int], ends: tuple[int, int]
+) -> None:
+    check_order(start, end, by_partition(starts), by_partition(ends))
+
+
+def test_records_before_the_end_may_all_be_gone_if_gaps_are_passed_over() -> None:
+    starts, ends = by_partition((50, 0)), by_partition((40, 9))
+    check_order("earliest", {0: 40, 1: 9}, starts, ends, "clip")
+    with pytest.raises(ConfigError, match="is offset 50 of orders-0"):
+        check_order(50, {0: 40, 1: 60}, by_partition((50, 50)), by_partition((40, 60)), "clip")
+
+
+@pytest.mark.parametrize(
+    ("end", "ends", "beyond"),
+    [
+        (5000, (5000, 5000), True),
+        (150, (150, 150), False),
+        ({0: 100, 1: 201}, (100, 201), True),
+        ({0: 100, 1: 200}, (100, 200), False),
+        ("latest", (100, 200), False),
+    ],
+)
+def test_an_end_beyond_the_log_is_not_cut_unless_gaps_are_passed_over(
+    end: Place, ends: tuple[int, int], beyond: bool
+) -> None:
+    last = by_partition((100, 200))
+    assert is_beyond(end, "end", by_partition(ends), last) is beyond
+    assert not is_beyond(end, "end", by_partition(ends), last, "clip")
+
+
+def by_partition(offsets: tuple[int, int]) -> dict[TopicPartition, int]:
+    return dict(zip((ORDERS, SECOND), offsets, strict=True))
 
 
 def test_a_consumers_security_is_used_for_planning_and_its_group_is_not() -> None:

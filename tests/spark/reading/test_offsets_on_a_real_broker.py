@@ -114,6 +114,10 @@ async def test_a_range_begins_at_the_committed_offset_of_a_group(
         ({"end": 1_793_000_000_000}, "epoch milliseconds use end=2026-10-26T"),
         ({"start": {0: 0, 1: 11}}, r'-1 ends at offset 10: use start="latest"'),
         ({"start": 5, "end": 3}, "start=5 is after end=3"),
+        ({"start": {0: 2, 1: 6}, "end": {0: 9, 1: 4}}, "start=6 is offset 6 of .*-1, after end=4"),
+        ({"end": 5000}, r'end=5000 is an offset, and .*-0 ends at offset 10: use end="latest"'),
+        ({"end": {0: 10, 1: 11}}, r"end=11 is an offset, and .*-1 ends at offset 10"),
+        ({"end": "earliest"}, "no record is before the earliest offset"),
     ],
 )
 async def test_places_between_which_no_record_can_lie_get_a_sentence(
@@ -150,6 +154,16 @@ async def test_a_range_ends_where_an_open_transaction_begins(
         assert [each.size for each in at_open] == [0, 0]
         uncommitted = resolve_ranges(address, kafka_topic, isolation_level="read_uncommitted")
         assert [r.end for r in uncommitted] == [3, 2]
+
+
+async def test_without_an_error_a_range_ends_where_its_log_does(
+    kafka_broker: RunningBroker, kafka_topic: str
+) -> None:
+    await produce(kafka_broker, kafka_topic, 20)
+    address = kafka_broker.bootstrap_servers
+    for end in (5000, {0: 5000, 1: 11}):
+        ranges = resolve_ranges(address, kafka_topic, end=end, missing="clip")
+        assert [(each.start, each.end) for each in ranges] == [(0, 10), (0, 10)]
 
 
 async def test_a_start_offset_below_the_log_start_is_an_error_or_reported(

@@ -118,6 +118,28 @@ def test_times_of_partitions_are_read_in_milliseconds_as_of_sparks_connector() -
         ({"assign": "[]"}, "partitions of each topic"),
         ({"topic": "t", "start": "5", "startingOffsets": "earliest"}, "are both start"),
         ({"topic": "t", "startingTimestamp": "today"}, "use milliseconds since the epoch"),
+        ({"topic": "t", "startingTimestamp": "-1"}, "startingtimestamp='-1': use milliseconds"),
+        (
+            {"topic": "t", "endingOffsetsByTimestamp": '{"t": {"0": 5, "1": -1}}'},
+            r"endingoffsetsbytimestamp=\{'t': \{'1': -1\}\}: use milliseconds",
+        ),
+        ({"topic": "t", "start": "1969-12-31T23:59Z"}, "start=.* is before 1970"),
+        (
+            {"topic": "t", "start": '{"t": {"0": 5, "1": "1969-12-31T23:59Z"}}'},
+            r"start=\{'t': \{1: .*\}\} is before 1970",
+        ),
+        ({"topic": "t", "start": "9223372036854775808"}, "offsets are at most 9223372036854775807"),
+        ({"topic": "t", "start": "9" * 5000}, "start='9.* offsets are at most"),
+        ({"topic": "t", "end": '{"t": {"0": 9223372036854775808}}'}, "end=.*'t'.* are at most"),
+        ({"topic": "t", "end": f'{{"0": {"9" * 5000}}}'}, "as JSON"),
+        ({"topic": "t", "start": '{"0": ' + "[" * 400 + "]" * 400 + "}"}, "start="),
+        ({"topic": "t", "start": '{"0": ' + "[" * 100_000 + "]" * 100_000 + "}"}, "as JSON"),
+        ({"assign": '{"t": ' + "[" * 100_000 + "]" * 100_000 + "}"}, "assign="),
+        ({"topic": "t", "ranges": "[" * 100_000 + "]" * 100_000}, "ranges="),
+        ({"topic": "t", "max_offsets_per_trigger": "9" * 5000}, "at most 9223372036854775807"),
+        ({"topic": "t", "kafka.client.rack": "a"}, "from the leaders of partitions: leave it out"),
+        ({"topic": "t", "kafka.client.dns.lookup": "a"}, "leave it out.*Kafka's Java client"),
+        ({"topic": "t", "kafka.bootstrap.server": "a"}, "did you mean kafka.bootstrap.servers"),
         ({"topic": "t", "startingOffsetsByTimestamp": "1"}, "in milliseconds since the epoch"),
         ({"topic": "t", "startingOffsetsByTimestampStrategy": "error"}, "use 'latest', or leave"),
         ({"topic": "t", "endingOffsets": '{"t": {"0": -2}}'}, "no record is before it"),
@@ -163,9 +185,12 @@ def test_mistakes_get_a_sentence(options: dict[str, str], sentence: str) -> None
 
 
 def documented_connector_options() -> list[str]:
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "spark" / "source.md").read_text()
+    folder = Path(__file__).parents[3] / "docs" / "how-to" / "spark"
+    page = (folder / "from-kafka-connector.md").read_text()
     rows = page.partition("| option of the connector |")[2].partition("\n\n")[0].splitlines()[2:-2]
-    return [name for row in rows for name in re.findall(r"`(.+?)`", row.split("|")[1])]
+    found = [name for row in rows for name in re.findall(r"`(.+?)`", row.split("|")[1])]
+    assert found
+    return found
 
 
 def rejection(options: dict[str, str]) -> str:
@@ -221,6 +246,31 @@ def test_a_stream_rejects_the_options_of_tables(options: dict[str, str], sentenc
     source = KafkaSource({"topic": "t", **options})
     with pytest.raises(ConfigError, match=sentence):
         source.streamReader(types.StructType().add("value", "binary"))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"maxOffsetsPerTrigger": "5"}, "max_offsets_per_trigger= is for streams"),
+        ({"min_offsets_per_trigger": "5"}, "min_offsets_per_trigger= is for streams"),
+        ({"maxTriggerDelay": "5s"}, "max_trigger_delay= is for streams"),
+        ({"min_offsets_per_task": "5"}, "min_offsets_per_task= is for streams"),
+        ({"startingOffsets": "latest"}, 'start="latest" is for streams'),
+        ({"end": "earliest"}, "no record is before the earliest offset"),
+    ],
+)
+def test_a_table_rejects_the_options_of_streams(options: dict[str, str], sentence: str) -> None:
+    types = pytest.importorskip("pyspark.sql.types", reason="needs the extra spark")
+    from asyncrevoke.spark.source.data_source import KafkaSource
+
+    source = KafkaSource({"topic": "t", **options})
+    with pytest.raises(ConfigError, match=sentence):
+        source.reader(types.StructType().add("value", "binary"))
+
+
+def test_the_largest_limit_of_the_connector_is_none_at_all() -> None:
+    options = SourceOptions.of({"topic": "t", "maxOffsetsPerTrigger": str(2**63 - 1)})
+    assert options.max_offsets_per_trigger == 2**63 - 1
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.log_bounds import LogBounds
+from asyncrevoke.spark.reading.topic_selection import TopicSelection
 from asyncrevoke.spark.source.stream_offsets import (
     StreamOffsets,
     advance,
@@ -116,3 +117,35 @@ def test_nothing_is_lost_while_topic_and_offsets_are_those_of_the_log() -> None:
 
 def test_a_broker_without_topic_ids_is_believed() -> None:
     check_no_loss(find_loss(offsets(p0=3), log({0: 3})._replace(topic_ids={"orders": None})))
+
+
+@pytest.mark.parametrize(
+    ("selection", "sentence"),
+    [
+        (TopicSelection(("orders",)), r"topic clicks, whose checkpoint is at offsets \{0: 7\}"),
+        (TopicSelection(pattern="order.*"), "topic clicks, whose checkpoint"),
+        (
+            TopicSelection(("orders", "clicks"), None, {"orders": (0,), "clicks": (1,)}),
+            "clicks-0, whose checkpoint is at offset 7",
+        ),
+    ],
+)
+def test_what_the_options_no_longer_select_is_not_said_to_be_deleted(
+    selection: TopicSelection, sentence: str
+) -> None:
+    start = StreamOffsets({"orders": FIRST_ID, "clicks": None}, {tp(0): 3, tp(0, "clicks"): 7})
+    bounds = log({0: 3})
+    if selection.partitions is not None:
+        bounds = bounds._replace(topic_ids={"orders": FIRST_ID, "clicks": None})
+    loss = find_loss(start, bounds, selection)
+    assert not loss.why
+    with pytest.raises(DataLossError, match=f"no longer select.*{sentence}.*select it again"):
+        check_no_loss(loss)
+    assert loss.apply(start).offsets == {tp(0): 3}
+
+
+def test_a_selected_topic_that_is_not_there_was_deleted() -> None:
+    start = StreamOffsets({"clicks": None}, {tp(0, "clicks"): 7})
+    loss = find_loss(start, log({0: 3}), TopicSelection(("orders", "clicks")))
+    with pytest.raises(DataLossError, match="topic clicks was deleted"):
+        check_no_loss(loss)

@@ -391,6 +391,36 @@ def test_a_query_of_what_is_available_now_ends_there(
     assert end[topic]["offsets"] == {"0": 6, "1": 3}
 
 
+def test_a_topic_that_the_options_no_longer_select_is_an_error_or_left_out(
+    kafka_broker: RunningBroker,
+    topic: str,
+    queries: list[Query],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other = f"{topic}-b"
+    kafka_broker.create_topic(other, 1)
+    both = Query(kafka_broker, topic=f"{topic},{other}")
+    queries.append(both)
+    both.begin()
+    produce(kafka_broker, topic, 1)
+    produce(kafka_broker, other, 2)
+    assert both.read() == rows(topic, 0) + rows(other, 0, 1)
+    produce(kafka_broker, topic, 1)
+    one, lenient = (
+        Query(kafka_broker, topic=topic),
+        Query(kafka_broker, topic=topic, missing="clip"),
+    )
+    queries += one, lenient
+    one.at = lenient.at = both.at
+    with pytest.raises(DataLossError, match=rf"no longer select topic {other}, .* \{{0: 2\}}"):
+        one.read()
+    with caplog.at_level(logging.WARNING):
+        assert lenient.read() == rows(topic, 1)
+    assert any(f"topic {other}, whose checkpoint" in each for each in caplog.messages)
+    one.at = lenient.at
+    assert one.read() == []
+
+
 def test_a_topic_that_is_not_there_is_an_error_at_the_begin(
     kafka_broker: RunningBroker, queries: list[Query]
 ) -> None:
