@@ -11,14 +11,15 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     has_no_content,
     read_dead_letter,
 )
+from asyncrevoke.handlers.dead_letters.origins import may_be_origin
 from asyncrevoke.replays.origin_record import OriginRecord
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
-    from asyncrevoke.handlers.policy.registration import HandlerLookup
     from asyncrevoke.model import Record
+    from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.range_source import NextRecords
 
 
@@ -39,22 +40,23 @@ class RejectedLetters(Protocol):
 class OriginReader:
     """Reads the selected dead letters of ``read`` as ``OriginRecord``.
 
-    ``rejected`` receives records without valid headers of a dead letter, without content, or whose
-    original topic has no handler in ``lookup``. With ``strict``, these raise DeadLettersError.
+    ``rejected`` receives records without valid headers of a dead letter, without content, or with
+    an original topic that has no handler, or whose handlers do not write to this dead letter topic
+    (unless ``chosen`` names that original topic). With ``strict``, these raise DeadLettersError.
     """
 
     def __init__(
         self,
         read: NextRecords,
         chosen: DeadLetterFilter,
-        lookup: HandlerLookup,
+        opened: OpenedHandlers,
         rejected: RejectedLetters,
         *,
         strict: bool = False,
     ) -> None:
         self._read = read
         self._chosen = chosen
-        self._lookup = lookup
+        self._opened = opened
         self._rejected = rejected
         self._strict = strict
 
@@ -72,13 +74,26 @@ class OriginReader:
         if isinstance(letter, NoDeadLetter):
             self._reject(record, letter.why)
         elif self._chosen.takes(letter):
-            if has_no_content(letter):
-                self._reject(record, "it has no content: the record could not be read")
-            elif self._lookup.get(letter.origin_topic) is None:
-                self._reject(record, f"no handler for topic {letter.origin_topic!r}, its origin")
-            else:
+            why = self._why_not(letter)
+            if why is None:
                 return origin_of(letter)
+            self._reject(record, why)
         return None
+
+    def _why_not(self, letter: StoredDeadLetter) -> str | None:
+        """Why no handler is called for a dead letter; None if one is."""
+        origin, topic = letter.origin_topic, letter.record.topic
+        if has_no_content(letter):
+            return "it has no content: the record could not be read"
+        opened = self._opened
+        if opened.router.get(origin) is None:
+            return f"no handler for topic {origin!r}, its origin"
+        if origin in self._chosen.origin_topics or may_be_origin(opened.registered, origin, topic):
+            return None
+        return (
+            f"no handler of {origin}, its origin, has dead_letter={topic}: select that origin "
+            "topic to allow it"
+        )
 
     def _reject(self, record: Record, why: str) -> None:
         error = DeadLettersError(f"{record.topic_partition} offset {record.offset}: {why}")

@@ -65,7 +65,8 @@ class Reprocessing:
     failed. The consumer's order, concurrency, retries, middleware and resources apply; it joins no
     group and commits nothing, and nothing is written to the record's topic. Dead letters stay in
     their topic: another run calls the handlers again, with the same
-    ``HandlerContext.idempotency_key``.
+    ``HandlerContext.idempotency_key``. A dead letter whose origin has no handler that writes to
+    this topic is an error, unless ``chosen`` names that origin topic.
 
     ``errors`` is the option of a replay on Spark. ``"record"`` (default): the record's row has the
     error. ``"policy"``: dead letter topics, retry topics and ``on_error`` apply as in a live
@@ -121,7 +122,7 @@ class Reprocessing:
             strict = self._target.errors == "fail"
             async with aclosing(self._letters.records(ranges)) as found:
                 origins = OriginReader(
-                    partial(_next_of, found), self._chosen, opened.router, outcomes, strict=strict
+                    partial(_next_of, found), self._chosen, opened, outcomes, strict=strict
                 )
                 await handle_all(opened, None, origins.read, outcomes)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.config.topics import is_legal_topic
@@ -10,6 +11,7 @@ from asyncrevoke.handlers.dead_letters.dead_letter import (
     ERROR_MESSAGE,
     ERROR_TYPE,
     HEADERS,
+    MAX_COUNT,
     ORIGIN_OFFSET,
     ORIGIN_PARTITION,
     ORIGIN_TIMESTAMP,
@@ -20,8 +22,10 @@ from asyncrevoke.model import Record, UnreadableRecord
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-# Between the name of a topic and the suffix of its dead letter topic.
-_SEPARATORS: Final = (".", "-", "_")
+# The name of a topic, and the last part of the name of its dead letter topic.
+_NAMED_AFTER: Final = re.compile(
+    r"(?!dead[._-]letters?$)(.+?)[._-](?:dead[._-]letters?|[^._-]+)", re.IGNORECASE
+)
 # How often a record was replayed: a header of replayed records, and of their dead letters.
 REPLAYS: Final = "asyncrevoke-replays"
 # The timestamp that a replayed record had before its first replay, in milliseconds since the epoch.
@@ -29,7 +33,6 @@ REPLAYED_TIMESTAMP: Final = "asyncrevoke-replayed-timestamp"
 
 # The dead letter of a record that could not be read has no key and no value.
 _UNREADABLE: Final = "asyncrevoke.errors.UnreadableRecordError"
-_MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
 
 
@@ -74,7 +77,7 @@ class StoredDeadLetter(NamedTuple):
             elif header[0] != REPLAYS:
                 kept.append(header)
         kept.reverse()
-        return [*kept, (REPLAYS, b"%d" % (self.replays + 1))]
+        return [*kept, (REPLAYS, b"%d" % min(self.replays + 1, MAX_COUNT))]
 
     def replay_headers_with_timestamp(self) -> list[tuple[str, bytes | None]]:
         """The headers of :meth:`replay_headers`, one of which is the original timestamp."""
@@ -97,7 +100,7 @@ def read_dead_letter(record: Record) -> StoredDeadLetter | NoDeadLetter:
         return NoDeadLetter(record, "the record cannot be read")
     headers = dict(record.headers)
     topic = _text(headers.get(ORIGIN_TOPIC))
-    partition = _number(headers.get(ORIGIN_PARTITION), _MAX_INT32)
+    partition = _number(headers.get(ORIGIN_PARTITION), MAX_COUNT)
     offset = _number(headers.get(ORIGIN_OFFSET), _MAX_INT64)
     if not topic:
         return NoDeadLetter(record, "it has no headers of a dead letter")
@@ -113,7 +116,7 @@ def read_dead_letter(record: Record) -> StoredDeadLetter | NoDeadLetter:
         _timestamp(headers.get(ORIGIN_TIMESTAMP)),
         _text(headers.get(ERROR_TYPE)),
         _text(headers.get(ERROR_MESSAGE)),
-        _number(headers.get(ATTEMPTS), _MAX_INT32) or 0,
+        _number(headers.get(ATTEMPTS), MAX_COUNT) or 0,
         _replays(headers),
         _timestamp(headers.get(REPLAYED_TIMESTAMP)),
     )
@@ -125,14 +128,14 @@ def why_not_replayed(
     """The reason why a dead letter is not written to the topic ``to``; None if it may be.
 
     A header names the origin, and each writer of the dead letter topic can set it. So ``to`` must
-    be an ``allowed`` topic, or the topic that the dead letter topic is named after (``orders`` of
-    ``orders.dlq``).
+    be an ``allowed`` topic, or the one topic that the dead letter topic is named after: its name
+    without the last part (``orders`` of ``orders.dlq``, ``orders.eu`` of ``orders.eu.dlq``).
     """
     if to == letter.record.topic:
         return "it would be written to the dead letter topic itself"
     if to.startswith("__"):
         return f"its origin {to} is an internal topic"
-    if to not in allowed and not _is_named_after(letter.record.topic, to):
+    if to not in allowed and to != named_after(letter.record.topic):
         return (
             f"its origin {to} is not the topic that {letter.record.topic} is named after: select "
             "that origin topic to allow it"
@@ -146,9 +149,13 @@ def why_not_replayed(
     return None
 
 
-def _is_named_after(dead_letter_topic: str, topic: str) -> bool:
-    suffix = dead_letter_topic.removeprefix(topic)
-    return suffix != dead_letter_topic and suffix[:1] in _SEPARATORS
+def named_after(dead_letter_topic: str) -> str | None:
+    """The topic that a dead letter topic is named after; None if its name has one part.
+
+    ``dead-letters`` and ``dead-letter`` are one part.
+    """
+    found = _NAMED_AFTER.fullmatch(dead_letter_topic)
+    return None if found is None else found[1]
 
 
 def has_no_content(letter: StoredDeadLetter) -> bool:
@@ -160,8 +167,8 @@ def _replays(headers: dict[str, bytes | None]) -> int:
     """The number of replays; the highest if it cannot be read, so that no replay loops for ever."""
     if REPLAYS not in headers:
         return 0
-    number = _number(headers[REPLAYS], _MAX_INT32)
-    return _MAX_INT32 if number is None else number
+    number = _number(headers[REPLAYS], MAX_COUNT)
+    return MAX_COUNT if number is None else number
 
 
 def _timestamp(value: bytes | None) -> int:

@@ -43,6 +43,9 @@ class _TaskHandler:
     def get(self, _topic: str) -> Handler:
         return self.handlers[0]
 
+    def handlers_of(self, _topic: str) -> tuple[Handler, ...]:
+        return self.handlers
+
     def find(self, _topic: str) -> Handler:
         return self.handlers[0]
 

@@ -46,9 +46,13 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenedHandlers:
-    """Handlers, and how their calls are run. Each range has its own log and call recorder."""
+    """Handlers, and how their calls are run. Each range has its own log and call recorder.
+
+    ``registered`` has the handlers as the consumer has them, with their dead letter topics.
+    """
 
     config: ConsumerConfig
+    registered: Router
     router: Router
     context: RunnerContext
 
@@ -68,7 +72,8 @@ async def open_handlers(
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
 
-    router = with_errors(checked_router(consumer, target.name), target.errors)
+    registered = checked_router(consumer, target.name)
+    router = with_errors(registered, target.errors)
     log = EventLog()
     host = consumer.handler_host
     state = await stack.enter_async_context(host.open_resources())
@@ -84,7 +89,7 @@ async def open_handlers(
         worker_resources=worker_resources,
         dead_letters=None if producer is None else DeadLetterProducer(producer),
     )
-    return OpenedHandlers(config, router, context)
+    return OpenedHandlers(config, registered, router, context)
 
 
 def checked_router(consumer: Consumer, name: str) -> Router:

@@ -31,6 +31,8 @@ HEADERS: Final = (
     ATTEMPTS,
 )
 
+# The highest count in a header.
+MAX_COUNT: Final = 2**31 - 1
 # The longest value of a header about the error (bytes).
 _MAX_BYTES = 1024
 
@@ -73,7 +75,7 @@ class DeadLetter:
             (ORIGIN_TIMESTAMP, b"%d" % record.timestamp),
             (ERROR_TYPE, _truncated(_type_name(error))),
             (ERROR_MESSAGE, _truncated(error_text(error))),
-            (ATTEMPTS, b"%d" % attempts),
+            (ATTEMPTS, b"%d" % min(attempts, MAX_COUNT)),
         ]
 
     def set_headers(self, headers: Iterable[tuple[str, bytes | None]]) -> None:

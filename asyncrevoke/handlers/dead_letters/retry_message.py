@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncrevoke.handlers.dead_letters.dead_letter import HEADERS, DeadLetter
+from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.handlers.dead_letters.dead_letter import HEADERS, MAX_COUNT, DeadLetter
+from asyncrevoke.handlers.dead_letters.origins import may_be_origin
 from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from asyncrevoke.handlers.policy.log import HandlerLogger
+    from asyncrevoke.handlers.policy.registration import HandlerLookup
 
 # Headers of a retry topic, in UTF-8: how often the record was written to one, and when its handler
 # is called, in milliseconds since the epoch.
@@ -18,7 +21,6 @@ DUE: Final = "asyncrevoke-due"
 # The headers that follow the headers of a record, in this order.
 _HEADERS = (*HEADERS, DELAYED_ATTEMPT, DUE)
 _MAX_DIGITS = 19
-_MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 
 
@@ -37,14 +39,35 @@ class RetryHistory(NamedTuple):
 class RetryHistories:
     """The histories of records. Only records of the retry ``topics`` have calls in theirs."""
 
-    def __init__(self, topics: Iterable[str]) -> None:
-        self.topics = frozenset(topics)
+    def __init__(self, lookup: HandlerLookup, log: HandlerLogger) -> None:
+        self.topics = frozenset(
+            handler.retry_topic.topic for handler in lookup.handlers if handler.retry_topic
+        )
+        self._lookup = lookup
+        self._log = log
+        # Retry topics in which a record named an origin that no handler sends there.
+        self._with_other_origins: set[str] = set()
 
     def of(self, record: Record) -> RetryHistory:
-        """The history of a record, without calls if it was not read from a retry topic."""
+        """The history of a record, without calls if it was not read from a retry topic, or if its
+        headers name an origin that no handler sends there."""
         if record.topic in self.topics and (history := retry_history(record)) is not None:
-            return history
+            if may_be_origin(self._lookup, history.record.topic, record.topic):
+                return history
+            self._log_other_origin(record, history.record.topic)
         return RetryHistory(record, 0, 0)
+
+    def _log_other_origin(self, record: Record, origin: str) -> None:
+        """Log only the first such record of a topic: whoever writes to it decides how many."""
+        if record.topic not in self._with_other_origins:
+            self._with_other_origins.add(record.topic)
+            self._log.warning(
+                "record of a retry topic names an origin whose handlers do not send there; its "
+                "headers are ignored",
+                partition=str(record.topic_partition),
+                offset=record.offset,
+                origin=origin,
+            )
 
 
 class RetryMessage(DeadLetter):
@@ -56,7 +79,7 @@ class RetryMessage(DeadLetter):
         """``history`` includes the failed call; ``due`` is in seconds since the epoch."""
         super().__init__(history.record, error, history.calls)
         self.headers += [
-            (DELAYED_ATTEMPT, b"%d" % (history.retry_topic_reads + 1)),
+            (DELAYED_ATTEMPT, b"%d" % min(history.retry_topic_reads + 1, MAX_COUNT)),
             (DUE, b"%d" % int(due * 1000)),
         ]
 
@@ -73,18 +96,19 @@ def retry_history(record: Record) -> RetryHistory | None:
         value or b"" for _, value in record.headers[own:]
     )
     numbers = (partition, offset, timestamp, calls, reads)
-    if not topic.isascii() or not all(map(_is_number, numbers)):
+    name = topic.decode("ascii", "replace")
+    if not is_legal_topic(name) or not all(map(_is_number, numbers)):
         return None
     # Any program may write to the topic: the library writes no number that Kafka's fields cannot
     # hold.
     if not (
-        all(0 <= int(each) <= _MAX_INT32 for each in (partition, calls, reads))
+        all(0 <= int(each) <= MAX_COUNT for each in (partition, calls, reads))
         and 0 <= int(offset) <= _MAX_INT64
         and -1 <= int(timestamp) <= _MAX_INT64
     ):
         return None
     origin = Record(
-        topic.decode("ascii"),
+        name,
         int(partition),
         int(offset),
         int(timestamp),

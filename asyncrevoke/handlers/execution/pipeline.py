@@ -62,9 +62,7 @@ class HandlerPipeline:
             None if callable(order_by) else order_by, context.null_keys
         )
         self.backlog = Backlog(source, self._lanes, context.clock, self)
-        histories = RetryHistories(
-            handler.retry_topic.topic for handler in lookup.handlers if handler.retry_topic
-        )
+        histories = RetryHistories(lookup, context.log)
         invoker = HandlerInvoker(context, lookup, membership, self.backlog, histories)
         failures = FailurePolicy(context, source, self.backlog, histories, stop_reactions)
         self.dispatcher = Dispatcher(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 from asyncrevoke.config import OrderBy
@@ -138,6 +138,12 @@ class Handler(NamedTuple):
     run_in: RunIn | None = None
 
     @property
+    def failure_topics(self) -> tuple[str, ...]:
+        """The topics to which failed records are written: its dead letter and retry topics."""
+        letters = () if self.dead_letter is None else (self.dead_letter,)
+        return letters if self.retry_topic is None else (*letters, self.retry_topic.topic)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The topics that it handles by name, including its retry topic."""
         return self.topics if self.retry_topic is None else (*self.topics, self.retry_topic.topic)
@@ -170,6 +176,10 @@ class HandlerLookup(Protocol):
 
     def get(self, topic: str, /) -> Handler | None:
         """The handler of a topic, or the first of several; None if there is none."""
+        ...
+
+    def handlers_of(self, topic: str, /) -> Sequence[Handler]:
+        """The handlers of a topic, in the order of registration."""
         ...
 
     def find(self, topic: str, /) -> Handler:

@@ -141,7 +141,7 @@ async def handle_range(
         await handle_all(opened, wanted.topic_partition, read, outcomes)
         return
     strict = target.errors == "fail"
-    origins = OriginReader(read, dead_letters, opened.router, outcomes, strict=strict)
+    origins = OriginReader(read, dead_letters, opened, outcomes, strict=strict)
     await handle_all(opened, None, origins.read, outcomes)
 
 

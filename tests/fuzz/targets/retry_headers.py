@@ -16,7 +16,8 @@ from wire.frames.corrupt_records import fetched
 from wire.frames.raw_batches import Header, raw_batch, record
 from wire.frames.response_frames import damage
 
-from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.handlers.dead_letters.dead_letter import MAX_COUNT, DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import (
     _HEADERS,
     RetryHistory,
@@ -52,6 +53,9 @@ _VALUES = (
     b"9" * 5000,
     "٣".encode(),
     b"orders",
+    b"%d" % MAX_COUNT,
+    b"%d" % (MAX_COUNT + 1),
+    b"orders\x1b[2J",
     b"a\nb",
     b"\xff",
     "ä".encode(),
@@ -114,7 +118,9 @@ class RetryHeaders:
         written = self._write(RetryMessage(found, ValueError("no"), 1.0))
         again = retry_history(written)
         assert again is not None
-        assert (again.calls, again.retry_topic_reads) == (found.calls, found.retry_topic_reads + 1)
+        reads = min(found.retry_topic_reads + 1, MAX_COUNT)
+        assert (again.calls, again.retry_topic_reads) == (found.calls, reads)
+        assert is_legal_topic(again.record.topic)
         assert again.record.headers == found.record.headers
         assert (again.record.topic, again.record.offset) == (
             found.record.topic,

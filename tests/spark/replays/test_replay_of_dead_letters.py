@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 TARGET = "replayed_app:consumer"
 LETTERS = "dead-of-redone"
+SELECT = "select that origin topic to allow it"
 VALUES = [b"0", b"bad", b"2", b"3"]
 ALL = DeadLetterFilter()
 
@@ -90,6 +91,13 @@ async def _produce_others(address: str) -> None:
             b"of no handler",
             partition=1,
             headers=[*origin, ("asyncrevoke-origin-offset", b"7")],
+        )
+        forged = [("asyncrevoke-origin-topic", b"letters-1"), origin[1]]
+        await producer.send_and_wait(
+            LETTERS,
+            b"of a handler with another dead letter topic",
+            partition=1,
+            headers=[*forged, ("asyncrevoke-origin-offset", b"7")],
         )
 
 
@@ -147,8 +155,8 @@ def test_handlers_get_the_records_of_dead_letters_on_spark_as_in_one_process(
         engine=engine,
         dead_letters=ALL,
     )
-    assert report.outcomes == {"ok": 6, "error": 4}
-    assert report.errors == {"KeyError": 2, "DeadLettersError": 2}
+    assert report.outcomes == {"ok": 6, "error": 5}
+    assert report.errors == {"KeyError": 2, "DeadLettersError": 3}
     assert set(effects(notes)) == {f"{failed} {p} {n}" for p in (0, 1) for n in range(4)}
     rows = on_spark(spark, report.results)
     assert {cast("Any", row)[6:] for row in rows if row[3] == "ok"} == {
@@ -163,6 +171,7 @@ def test_handlers_get_the_records_of_dead_letters_on_spark_as_in_one_process(
     assert {str(row[5]).partition(": ")[2] for row in rows if row[4] == "DeadLettersError"} == {
         "it has no headers of a dead letter",
         "no handler for topic 'unknown', its origin",
+        f"no handler of letters-1, its origin, has dead_letter={LETTERS}: {SELECT}",
     }
     assert in_process(address) == rows
 
