@@ -113,6 +113,7 @@ class ConsumerCore:
         *,
         expired: bool = False,
         records_first: bool = False,
+        until_moved: bool = False,
         reader: RecordReader | None = None,
     ) -> PollResult | None:
         """Return records, revocations and losses; None if there are none yet: call again.
@@ -122,13 +123,19 @@ class ConsumerCore:
         poll). ``expired`` ends the step with whatever there is. Raises an error once; a fatal error
         each time. When ``ended`` is True there will be no further result.
 
+        With ``until_moved``, a step also ends, without records, when a position has passed offsets
+        that have none: control batches, aborted transactions, records completed earlier. So a loop
+        that reads up to an offset finds out.
+
         With ``records_first``, if there are records, fetches are left for :meth:`plan_owed`, which
         is to be called soon. With a ``reader`` the user gets the records one by one, see
         :mod:`.reader_records`.
         """
         result = None
         try:
-            result = self._poller.poll(now, max_records, expired=expired, reader=reader)
+            result = self._poller.poll(
+                now, max_records, expired=expired, until_moved=until_moved, reader=reader
+            )
             return result
         finally:
             has_records = result is not None and bool(result.by_partition())

@@ -276,7 +276,9 @@ class Reactions:
         self.seeking.log_end_known(now, instance)
 
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
-        self.completion_tracker.position_passed(now, instance)
+        """The position is committed, and ends a step that waits for it."""
+        if self.completion_tracker.position_passed(now, instance):
+            self.poller.position_passed()
 
     def sessions_ended(self) -> None:
         self.leaving.sessions_ended()

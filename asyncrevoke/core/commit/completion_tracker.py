@@ -237,15 +237,20 @@ class CompletionTracker:
         if self._next_poll_completes and self._commits_by_itself:
             self._commits.schedule(now)
 
-    def position_passed(self, now: float, instance: PartitionInstance) -> None:
-        """Its fetched batches have no records to deliver: move the tracker past them."""
+    def position_passed(self, now: float, instance: PartitionInstance) -> bool:
+        """Its fetched batches have no records to deliver: move the tracker past them. False if
+        records before them are still to be delivered, which then move it."""
         tracker, buffer = instance.tracker, instance.buffer
         if tracker is None or buffer is None:
-            return
-        if tracker.rereads or buffer.position > tracker.position:
-            tracker.deliver([], buffer.position, buffer.leader_epoch)
-            if self._commits_by_itself:
-                self._commits.schedule(now)
+            return False
+        if self._assignment.reader_records.first_kept(instance) is not None:
+            return False
+        if not tracker.rereads and buffer.position <= tracker.position:
+            return False
+        tracker.deliver([], buffer.position, buffer.leader_epoch)
+        if self._commits_by_itself:
+            self._commits.schedule(now)
+        return True
 
     def complete_last_batch(self, now: float) -> None:
         """The next step starts: complete the last batch, except records that tasks run."""

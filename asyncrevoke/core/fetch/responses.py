@@ -191,9 +191,12 @@ class FetchResponses:
             self._corrupt(now, cursor, buffer, str(error))
             return False
         self._batches += len(batches)
-        before = buffer.fetch_position
+        before, position = buffer.fetch_position, buffer.position
         buffer.append(batches)
         self._fetcher.buffer_appended(cursor)
+        if buffer.position > position:
+            # Past control batches and aborted transactions: no poll takes anything of them.
+            self._reactions.position_passed(now, cursor.instance)
         cursor.end_error()
         # A corrupt batch may be noticed only when it is decoded.
         if cursor.backoff.has_failed and cursor.corrupt_record is None:

@@ -71,6 +71,8 @@ class Poller:
         self._polling = False
         self._started_at = 0.0
         self._tick_fired = False
+        # Whether a position has passed offsets without records since the last result.
+        self._position_passed = False
         self._inside = 0
         self.idle_since: float | None = None
         self.stopping = False
@@ -82,6 +84,7 @@ class Poller:
         max_records: int | None,
         *,
         expired: bool,
+        until_moved: bool = False,
         reader: RecordReader | None = None,
     ) -> PollResult | None:
         """See :meth:`ConsumerCore.poll`."""
@@ -104,13 +107,14 @@ class Poller:
         news = self._revocation.has_news or bool(self._assignment.lost)
         if not (slices or news):
             self._raise_error(waiting=True)
-            if not (expired or self._tick_due(now)):
+            moved = until_moved and self._position_passed
+            if not (expired or moved or self._tick_due(now)):
                 return None
         if slices:
             self._errors.delivered(slices)
         lost = self._assignment.take_lost()
         to_be_revoked = self._revocation.announce()
-        self._polling = False
+        self._polling = self._position_passed = False
         self._outbox.cancel_timer(_TICK_TIMER)
         self._idle_from(now)
         return PollResult(slices, to_be_revoked, lost)
@@ -118,6 +122,10 @@ class Poller:
     def poll_for_handlers(self) -> None:
         """Handlers take the records from now on."""
         self._for_handlers = True
+
+    def position_passed(self) -> None:
+        """A position has passed offsets without records to deliver."""
+        self._position_passed = True
 
     def is_waiting(self) -> bool:
         """Whether a poll waits for something to return."""

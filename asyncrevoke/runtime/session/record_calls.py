@@ -44,6 +44,10 @@ class RecordCalls(SessionCalls):
     async def __anext__(self) -> PollResult:
         """The next step: waits for records, a revocation or a loss.
 
+        The result has no records when a position has moved past offsets without any: transaction
+        markers, aborted transactions, records that a former owner completed. So a loop that reads
+        up to an offset reaches it.
+
         Cancelling it never loses records or ``lost``: the next call returns them.
         """
         return await self._reading().poll()
@@ -53,7 +57,7 @@ class RecordCalls(SessionCalls):
         timeout: float | None = None,  # noqa: ASYNC109 - a result, not an error, ends it
         max_records: int | None = None,
     ) -> PollResult:
-        """One step; an empty result after ``timeout`` seconds (None: no timeout).
+        """One step; an empty result after ``timeout`` seconds (None: no timeout, as in a loop).
 
         Calling this completes the previous batch. Returns at most ``max_records``, by default
         ``max_poll_records``. Raises ConsumerClosedError while the consumer is stopping, errors of

@@ -240,7 +240,7 @@ class Session:
                 raise driver.error
             driver.wake.clear()
             # Nothing is awaited from here to the return: records that were taken are delivered.
-            result = self._poll(max_records, reader, expired=expired)
+            result = self._poll(max_records, reader, expired=expired, until_moved=wait is None)
             if result is not None:
                 return result
             if self.core.ended:
@@ -249,7 +249,12 @@ class Session:
             self._yielded_at = driver.now()
 
     def _poll(
-        self, max_records: int | None, reader: RecordReader | None, *, expired: bool
+        self,
+        max_records: int | None,
+        reader: RecordReader | None,
+        *,
+        expired: bool,
+        until_moved: bool,
     ) -> PollResult | None:
         now = self._driver.now()
         if self._delays:
@@ -257,7 +262,12 @@ class Session:
             self.core.set_wall_clock(self.wall_clock() - now)
         try:
             return self.core.poll(
-                now, max_records, expired=expired, records_first=True, reader=reader
+                now,
+                max_records,
+                expired=expired,
+                records_first=True,
+                until_moved=until_moved,
+                reader=reader,
             )
         except AsyncRevokeError:
             raise

@@ -8,15 +8,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from broker.records.kafka_topic_records import DEADLINE, TopicRecords, numbers, read, rest
+from broker.records.numbered_records import until
 
 from asyncrevoke import (
     Consumer,
     NoOffsetError,
 )
+from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import OffsetReset
+    from asyncrevoke.config import ConsumerOptions, OffsetReset
 
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
@@ -104,3 +107,68 @@ async def test_no_committed_offset_may_be_an_error(kafka: TopicRecords) -> None:
         async with asyncio.timeout(DEADLINE):
             with pytest.raises(NoOffsetError):
                 await anext(consumer)
+
+
+# Three records of a transaction, and its marker.
+END = 4
+READ_COMMITTED: ConsumerOptions = {"isolation_level": "read_committed"}
+READ_UNCOMMITTED: ConsumerOptions = {"isolation_level": "read_uncommitted"}
+KIP848: ConsumerOptions = {"group_protocol": "consumer"}
+
+
+async def abort_transaction(kafka: TopicRecords) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=kafka.topic)
+    async with producer:
+        await producer.begin_transaction()
+        for _ in range(END - 1):
+            await producer.send_and_wait(kafka.topic, b"x", partition=0)
+        await producer.abort_transaction()
+
+
+@pytest.mark.parametrize(
+    "options", [READ_COMMITTED, READ_UNCOMMITTED, {**READ_COMMITTED, **KIP848}]
+)
+async def test_an_idle_member_commits_past_a_transaction_that_is_aborted(
+    kafka: TopicRecords, options: ConsumerOptions
+) -> None:
+    partition = kafka.partition(0)
+    options = {"bootstrap_servers": kafka.bootstrap, "group_id": kafka.group, **options}
+    consumer = Consumer(**options)
+
+    @consumer.handler(kafka.topic)
+    async def handle(_value: bytes) -> None: ...
+
+    async with asyncio.timeout(DEADLINE), consumer:
+        await until(lambda: partition in consumer.lag(), "fetched")
+        await abort_transaction(kafka)
+        await until(lambda: consumer.position(partition) == END, "passed")
+        await consumer.commit()
+        assert await kafka.committed() == END
+        assert consumer.lag()[partition] == 0
+
+
+async def test_a_loop_to_the_end_offset_ends_after_an_aborted_transaction(
+    kafka: TopicRecords,
+) -> None:
+    await abort_transaction(kafka)
+    partition = kafka.partition(0)
+    consumer = Consumer(bootstrap_servers=kafka.bootstrap, isolation_level="read_committed")
+    async with asyncio.timeout(DEADLINE), consumer:
+        consumer.assign([partition])
+        end = (await consumer.end_offsets())[partition]
+        assert end == END
+        async for batch in consumer:
+            assert not batch.records
+            if consumer.position(partition) == end:
+                break
+
+
+async def test_a_topic_that_ends_with_an_aborted_transaction_is_listed_as_dead_letters(
+    kafka: TopicRecords,
+) -> None:
+    await abort_transaction(kafka)
+    letters = DeadLetterTopic(
+        kafka.topic, no_progress_timeout=10.0, bootstrap_servers=kafka.bootstrap
+    )
+    async with asyncio.timeout(DEADLINE), letters:
+        assert (await letters.counts()).rows == []

@@ -122,7 +122,9 @@ class Application:
     def _poll(self, *, expired: bool = False) -> None:
         core = self.member.core
         try:
-            result = core.poll(self.member.now, expired=expired, reader=self._reader)
+            result = core.poll(
+                self.member.now, expired=expired, until_moved=True, reader=self._reader
+            )
         except PartitionsError as error:
             self._events.failed(self.member, error)
             self.member.take_effects()
@@ -182,6 +184,9 @@ class Application:
             self._batch = list(result.records)
             seconds = sum(self.work_time.draw(self._rng) / 4 for _ in self._batch[:8])
             self._body = self.member.later(seconds, self._body_ended)
+        elif self.style is ConsumerStyle.MANUAL and not self.closing:
+            # The position may have moved past offsets without records.
+            self.calls.commit(self._manual_committed, self._first_unfinished())
         else:
             self._next(0.001)
 

@@ -44,6 +44,7 @@ from asyncrevoke.core.partition.instance import (
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.core.partition.revocation import Revocation
 from asyncrevoke.core.position.seek import Seeking
+from asyncrevoke.core.reactions import Reactions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -331,6 +332,14 @@ def leader_does_not_watch_its_topics(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(group_leader.GroupLeader, "has_changed", has_changed)
 
 
+def offsets_without_records_are_not_passed(patch: pytest.MonkeyPatch) -> None:
+    """A position moves with the next record only."""
+
+    def position_passed(_self: Reactions, _now: float, _instance: PartitionInstance) -> None: ...
+
+    patch.setattr(Reactions, "position_passed", position_passed)
+
+
 MUTANTS = [
     Mutant(
         "a lost instance that commits by its epoch",
@@ -386,6 +395,11 @@ MUTANTS = [
         ("I6",),
     ),
     Mutant("commits rewind", commits_rewind, ("I4",)),
+    Mutant(
+        "positions do not pass offsets without records",
+        offsets_without_records_are_not_passed,
+        ("I14",),
+    ),
     Mutant(
         "maps are read one record too far",
         maps_are_read_one_too_far,

@@ -108,6 +108,9 @@ async def test_a_range_whose_end_is_all_gaps_ends(config: ConsumerConfig, kafka_
     # Three records, five and a marker, five that were aborted and a marker.
     (planned,) = ended_ranges(config.bootstrap_servers[0], kafka_topic, 15)
     assert await all_offsets(config, planned) == list(range(8))
+    # Nothing but an aborted transaction, as in a batch of a stream; nothing but its marker.
+    assert await all_offsets(config, OffsetRange(kafka_topic, 0, 9, 15)) == []
+    assert await all_offsets(config, OffsetRange(kafka_topic, 0, 14, 15)) == []
 
 
 async def test_an_open_transaction_is_not_waited_for_without_end(

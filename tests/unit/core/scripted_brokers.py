@@ -345,6 +345,14 @@ class ScriptedBrokers:
     def produce(self, number: int, count: int = 1, topic: str = "orders") -> None:
         """Append records, and respond to the fetches that wait for them."""
         self._log(tp(number, topic)).append(count)
+        self._respond_to_parked_fetches()
+
+    def end_transaction(self, number: int, topic: str = "orders") -> None:
+        """Append a control batch, and respond to the fetches that wait for it."""
+        self._log(tp(number, topic)).append(0, hole=1)
+        self._respond_to_parked_fetches()
+
+    def _respond_to_parked_fetches(self) -> None:
         for request_id in list(self._parked):
             message = self.open[request_id].message
             assert isinstance(message, FetchRequest)

@@ -220,8 +220,8 @@ class ScriptedGroup(ScriptedBrokers):
 
     # --- the user --------------------------------------------------------------------------------
 
-    def poll(self, *, expired: bool = False) -> PollResult | None:
-        result = self.core.poll(self.now, expired=expired)
+    def poll(self, *, expired: bool = False, until_moved: bool = False) -> PollResult | None:
+        result = self.core.poll(self.now, expired=expired, until_moved=until_moved)
         self.run_until_idle()
         return result
 

@@ -137,6 +137,7 @@ class ScriptedCore:
         *,
         expired: bool = False,
         records_first: bool = False,
+        until_moved: bool = False,
         reader: RecordReader | None = None,
     ) -> PollResult | None:
         if not self._polling:

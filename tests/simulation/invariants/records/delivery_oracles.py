@@ -461,7 +461,8 @@ class DeliveryOracles:
     # --- the end ---------------------------------------------------------------------------------
 
     def missing(self, *, released: bool = False) -> dict[TopicPartition, str]:
-        """Partitions that are not worked through, or whose last record is not committed, and how.
+        """Partitions that are not worked through, or whose end is not committed, and how. The end
+        may be after offsets without records, as of control batches.
 
         A late commit may have rewound an idle partition: its owner repairs that at the latest
         when it is ``released``, if it has sent it and is not prevented.
@@ -476,7 +477,7 @@ class DeliveryOracles:
             stored = self._state.brokers.group.offsets.get(partition)
             rewound = partition in (self._lasting if released else self._rewound)
             contested = stored is not None and partition in self._contested
-            behind = stored is None or log.offsets[-1] >= stored.offset
+            behind = stored is None or log.end > stored.offset
             if behind and not rewound and not contested:
                 committed = "nothing" if stored is None else stored.offset
                 found[partition] = (
