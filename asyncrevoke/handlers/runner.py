@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import HandlerLookup, RecordMatcher
+    from asyncrevoke.handlers.scheduling.clock import Timer
     from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.model import FailurePause, PollResult, Record, TopicPartition
@@ -26,14 +27,18 @@ class HandlerRunner:
     """The only poller of ``source``: takes records, runs their handlers, completes them.
 
     When the revocation of a partition is announced, records that have not started are dropped, and
-    running handlers end without retries. The same happens to all partitions when the source stops.
+    running handlers end without retries. Gaps are handled before, unless the next owner learns what
+    is done beyond them (``TakenRecords.droppable_from``). The same happens to all partitions when
+    the source stops; then gaps are dropped shortly before the deadline, or at once after a failure.
     The handlers of a lost partition are cancelled.
     """
 
     def __init__(self, source: RecordSource, lookup: HandlerLookup, context: RunnerContext) -> None:
         self._source = source
+        self._context = context
         self._log = context.log
         self._failure: BaseException | None = None
+        self._gap_timer: Timer | None = None
         self._pipeline = pipeline = HandlerPipeline(
             source, source.membership, lookup, context, self
         )
@@ -63,7 +68,7 @@ class HandlerRunner:
         pipeline = self._pipeline
         try:
             await self._poll_until_stopped()
-            pipeline.backlog.stop()
+            self._drain()
             if not pipeline.dispatcher.worker_has_failed:
                 with self._source.awaiting_library():
                     await pipeline.pool.wait_until_idle()
@@ -75,6 +80,8 @@ class HandlerRunner:
                 )
             raise
         finally:
+            if self._gap_timer is not None:
+                self._gap_timer.cancel()
             await pipeline.close()
         if self._failure is not None:
             raise self._failure
@@ -144,6 +151,22 @@ class HandlerRunner:
         self._failure = error
         self._pipeline.backlog.stop()
         self._source.stop()
+
+    def _drain(self) -> None:
+        """Start no record, except those of gaps until shortly before the deadline."""
+        backlog, deadline = self._pipeline.backlog, self._context.deadline
+        if self._failure is not None:
+            backlog.stop()
+        elif backlog.drain() and deadline is not None:
+            seconds = deadline.until_gaps_end()
+            if seconds is not None:
+                self._log.info("closing; handling gaps first", seconds=round(seconds, 3))
+                self._gap_timer = self._context.clock.call_later(seconds, self._drop_gaps)
+
+    def _drop_gaps(self) -> None:
+        if self._failure is None:
+            self._log.warning("close_timeout is near; gaps dropped, records may be processed again")
+        self._pipeline.backlog.stop()
 
     async def _poll_until_stopped(self) -> None:
         while self._failure is None:

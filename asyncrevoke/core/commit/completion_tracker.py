@@ -323,8 +323,9 @@ class CompletionTracker:
             self._records_ended(now, live, 0)
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
-        """At a revocation: the offset from which on unstarted records may be dropped without the
-        next owner repeating a record that is done. Those after the last started one may always be.
+        """At a revocation or a stop: the offset from which on unstarted records may be dropped
+        without the next owner repeating a record that is done. Those after the last started one may
+        always be.
 
         0 with ``revoke_gaps="drop"``, or if the partition is not assigned.
         """

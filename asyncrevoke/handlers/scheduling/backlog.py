@@ -245,14 +245,26 @@ class Backlog:
         """Drop items that have not started, and abandon items between two attempts. A pause ends.
 
         Running items end. Unstarted records below the offset that ``TakenRecords.droppable_from``
-        returns are still handled.
+        returns, and before the last started one, are still handled: a gap.
         """
+        self._drop_all_but_gaps(partition)
+
+    def _drop_all_but_gaps(self, partition: TopicPartition) -> bool:
+        """Returns whether there is a gap."""
         self._lanes.resume(partition)
-        unstarted = self._lanes.unstarted(partition, self._has_started)
-        records = [record for item in unstarted for record in unfinished_records(item)]
+        records = self._unstarted(partition)
         first = self._source.droppable_from(partition, records) if records else 0
         self._stop_partition(partition, first)
         self._lanes.run_longest_lane_last(partition)
+        return first > 0 and bool(self._unstarted(partition))
+
+    def _unstarted(self, partition: TopicPartition) -> list[Record]:
+        """The records of the partition's current tracker that no call has received."""
+        items = self._lanes.unstarted(partition, self._has_started)
+        queued = [record for item in items for record in unfinished_records(item)]
+        tracker_id = self._lanes.tracker_of(partition)
+        collected = self._assembler.collected(partition)
+        return queued + [record for record in collected if record.tracker_id == tracker_id]
 
     def _stop_partition(self, partition: TopicPartition, droppable_from: int) -> None:
         self._lanes.resume(partition)
@@ -262,16 +274,25 @@ class Backlog:
         self._reactions.entries_ready()
 
     def _drop_unstarted(self, partition: TopicPartition, droppable_from: int | None = None) -> None:
+        """Drop unstarted items from ``droppable_from`` on, and those after the last started one;
+        None drops only these, and what is in no batch."""
         last_started = self._lanes.last_started(partition)
+        beyond = last_started + 1
+        first = beyond if droppable_from is None else min(beyond, droppable_from)
         dropped = [
-            *self._lanes.drop_for_revocation(partition, droppable_from, self._has_started),
-            *self._assembler.drop(partition),
+            *self._lanes.drop_unstarted_from(
+                partition, first, first_unfinished_offset, self._has_started
+            ),
+            *self._assembler.drop(partition, 0 if droppable_from is None else first),
         ]
         if not dropped:
             return
+        # A batch that is kept may have records after the last started one.
+        kept = self._lanes.unstarted(partition, self._has_started)
+        last_started = max((last_started, *(item.offset for item in kept)))
         # Only records of the current offset tracker can be given back: the others were delivered
         # before a seek.
-        tracker_id = dropped[-1].tracker_id
+        tracker_id = max(item.tracker_id for item in dropped)
         current = [item for item in dropped if item.tracker_id == tracker_id]
         # A batch may have records from both sides if some of them are read again.
         records = [record for item in current for record in unfinished_records(item)]
@@ -382,6 +403,20 @@ class Backlog:
         self._stop_partition(partition, 0)
         self._abandon_each(self._lanes.drop_partition(partition))
 
+    def drain(self) -> bool:
+        """The consumer stops: start only items of gaps, as before a revocation.
+
+        Running items end. Returns whether there are gaps; :meth:`stop` drops them.
+        """
+        self._stopping = True
+        found = False
+        for partition in self.partitions():
+            if self._drop_all_but_gaps(partition):
+                found = True
+            else:
+                self._drop_never_started(partition)
+        return found
+
     def stop(self) -> None:
         """The consumer stops: start no item, including items that are put later.
 
@@ -390,7 +425,11 @@ class Backlog:
         self._stopping = True
         for partition in self.partitions():
             self._stop_partition(partition, 0)
-            self._abandon_each(self._lanes.drop_unstarted(partition, self._has_started))
+            self._drop_never_started(partition)
+
+    def _drop_never_started(self, partition: TopicPartition) -> None:
+        """Also items that were delivered before a seek."""
+        self._abandon_each(self._lanes.drop_unstarted(partition, self._has_started))
 
     def lose(self, partition: TopicPartition) -> None:
         """The partition is lost: forget the items that do not run."""

@@ -25,7 +25,15 @@ class BatchReactions(Protocol):
 class _PartitionRecords:
     """The collected records of one partition, each with its arrival time, and the open batches."""
 
-    __slots__ = ("_timer", "batches", "max_records", "max_wait", "one_at_a_time", "records")
+    __slots__ = (
+        "_timer",
+        "batches",
+        "ends",
+        "max_records",
+        "max_wait",
+        "one_at_a_time",
+        "records",
+    )
 
     def __init__(self, max_records: int, max_wait: float, *, one_at_a_time: bool) -> None:
         self.one_at_a_time = one_at_a_time
@@ -33,6 +41,8 @@ class _PartitionRecords:
         self.max_wait = max_wait
         self.records: deque[tuple[float, Record]] = deque()
         self.batches: dict[HandlerBatch, None] = {}
+        # No record is added any more: a batch need not be full.
+        self.ends = False
         self._timer: Timer | None = None
 
     def may_form(self) -> bool:
@@ -43,7 +53,7 @@ class _PartitionRecords:
         """Whether no later record can join the next batch."""
         records = self.records
         seeked = records[0][1].tracker_id != records[-1][1].tracker_id
-        return len(records) >= self.max_records or seeked
+        return len(records) >= self.max_records or seeked or self.ends
 
     def take_batch(self) -> HandlerBatch:
         """The next batch: at most ``max_records``, all read before or all read after a seek."""
@@ -93,6 +103,7 @@ class BatchAssembler:
                 options.max_records, options.max_wait, one_at_a_time=one_at_a_time
             )
         now = self._clock.time()
+        collected.ends = False
         collected.records.extend([(now, record) for record in records])
         self._form(partition, collected)
 
@@ -107,14 +118,34 @@ class BatchAssembler:
         """Every partition for which :meth:`put` was called."""
         return list(self._partitions)
 
-    def drop(self, partition: TopicPartition) -> list[Record]:
-        """Remove and return the records of a partition that are in no batch."""
+    def collected(self, partition: TopicPartition) -> list[Record]:
+        """The records of a partition that are in no batch."""
+        collected = self._partitions.get(partition)
+        return [] if collected is None else [record for _, record in collected.records]
+
+    def drop(self, partition: TopicPartition, offset: int = 0) -> list[Record]:
+        """Remove and return the records of a partition from ``offset`` on that are in no batch.
+
+        Those before ``offset`` form batches at once, or when the batch before them has ended.
+        """
         collected = self._partitions.get(partition)
         if collected is None:
             return []
-        dropped = [record for _, record in collected.records]
+        everything = list(collected.records)
         collected.records.clear()
         collected.stop_timer()
+        if not everything:
+            return []
+        tracker_id = everything[-1][1].tracker_id
+        dropped: list[Record] = []
+        for each in everything:
+            record = each[1]
+            if record.offset < offset and record.tracker_id == tracker_id:
+                collected.records.append(each)
+            else:
+                dropped.append(record)
+        collected.ends = True
+        self._form(partition, collected)
         return dropped
 
     def _form(self, partition: TopicPartition, collected: _PartitionRecords) -> None:

@@ -16,7 +16,7 @@ The next item of a lane goes before all items of its partition that were put lat
 delay a busy key, and the committed offset advances. Partitions take turns.
 
 When a revocation is announced, items that have not started are dropped. If some of them have to be
-handled first (see :meth:`LaneQueue.drop_for_revocation`), the longest lane runs last, so that the
+handled first (see :meth:`Backlog.revocation_announced`), the longest lane runs last, so that the
 other lanes are empty by then.
 
 A limiter has to permit an item of a handler with limits before it is ready; the item waits there
@@ -399,24 +399,20 @@ class LaneQueue(Generic[T]):
         items = (entry[1] for entry in self._queued() if entry[0] is part)
         return [item for item in items if not has_started(item)]
 
-    def drop_for_revocation(
+    def drop_unstarted_from(
         self,
         partition: TopicPartition,
-        droppable_from: int | None,
+        offset: int,
+        first_offset: Callable[[T], int],
         has_started: Callable[[T], bool],
     ) -> list[T]:
-        """Drop the items that :meth:`unstarted` returns, from ``droppable_from`` on.
-
-        Items after the last started one are always dropped; None drops only these.
-        """
+        """Drop the items that :meth:`unstarted` returns and that begin at ``offset`` or later."""
         part = self._parts.get(partition)
         if part is None:
             return []
-        beyond = part.last_started + 1
-        first = beyond if droppable_from is None else min(beyond, droppable_from)
         return self._drop(
             lambda entry: (
-                entry[0] is part and entry[1].offset >= first and not has_started(entry[1])
+                entry[0] is part and first_offset(entry[1]) >= offset and not has_started(entry[1])
             )
         )
 

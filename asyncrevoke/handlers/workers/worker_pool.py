@@ -79,13 +79,12 @@ class WorkerPool(Generic[T]):
                 yield worker.entry[0].partition, worker.entry[1]
 
     def notify(self) -> None:
-        """Wake a worker if entries are ready."""
+        """Wake a worker if entries are ready; entries may also have been dropped."""
         if self.closing or self._failed:
             return
         if self._lanes.count_ready(1):
             self._wake_one()
-        elif self._turn.unconfirmed:
-            # Entries that waited for the membership may have been dropped.
+        else:
             self._wake_if_idle()
 
     def cancel(self, partition: TopicPartition) -> None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # Seconds that cancelled work has to end at least, however late it is.
 _LEAST = 0.05
+# Of the time that handlers have to end, how much is only for those that run: seconds, or a quarter.
+_FOR_RUNNING = 5.0
 
 
 class ShutdownDeadline:
@@ -32,6 +34,13 @@ class ShutdownDeadline:
     def end(self) -> float | None:
         """When everything must have ended, by the event loop's clock; None before it begins."""
         return None if self._deadline is None else self._deadline.end
+
+    def until_gaps_end(self) -> float | None:
+        """Seconds in which handlers of gaps may start; None before the deadline begins."""
+        if self._deadline is None:
+            return None
+        work, begun = self._deadline.work, self._deadline.end - self._close_timeout
+        return max(0.0, work - min(_FOR_RUNNING, (work - begun) / 4) - self._time())
 
     def until_commits_end(self, most: float) -> float:
         """Seconds that cancelled handlers have to end; ``most`` before the deadline begins."""

@@ -43,11 +43,49 @@ async def test_a_revocation_drops_records_after_the_last_started_one_at_once() -
         assert run.source.dropped_after == [(ORDERS, 2)]
 
 
-async def test_stopping_drops_unstarted_records_below_the_last_started_one_too() -> None:
+async def test_stopping_handles_a_gap_and_drops_records_after_the_last_started_one() -> None:
+    work = HeldWork()
+    slow = [record(i, b"slow") for i in range(3)]
+    fast, late = record(3, b"fast"), record(4, b"late")
+    async with running(work, concurrency=2) as run:
+        run.source.feed(*slow, fast, late)
+        await until(lambda: len(work.running) == 2)
+        run.source.stop()
+        await turns()
+        assert run.source.state_of(late) is RecordState.DROPPED
+        for each in (fast, *slow):
+            await until(lambda: each in work.running)  # noqa: B023 - awaited here
+            work.end(each)
+        async with asyncio.timeout(5):
+            await run.task
+        assert run.source.commit_point([*slow, fast]) == 4
+        assert late not in work.started
+
+
+async def test_a_failure_while_stopping_ends_the_gap() -> None:
+    work = HeldWork()
+    slow = [record(i, b"slow") for i in range(4)]
+    fast = record(4, b"fast")
+    async with running(work, concurrency=2) as run:
+        run.source.feed(*slow, fast)
+        await until(lambda: len(work.running) == 2)
+        run.source.stop()
+        await turns()
+        work.end(fast, error=ZeroDivisionError())
+        await turns()
+        assert [run.source.state_of(each) for each in slow[1:]] == [RecordState.ABANDONED] * 3
+        work.end()
+        with pytest.raises(ZeroDivisionError):
+            await run.task
+        assert work.started == [slow[0], fast]
+
+
+async def test_stopping_drops_gaps_if_the_source_allows_it() -> None:
     work = HeldWork()
     slow = [record(i, b"slow") for i in range(4)]
     fast, late = record(4, b"fast"), record(5, b"late")
     async with running(work, concurrency=2) as run:
+        run.source.gaps_from = 0
         run.source.feed(*slow, fast, late)
         await until(lambda: len(work.running) == 2)
         run.source.stop()

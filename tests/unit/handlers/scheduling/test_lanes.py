@@ -21,7 +21,13 @@ Lanes: TypeAlias = LaneQueue[Record]
 
 def drop(lanes: Lanes, partition: TopicPartition, first: int | None = None) -> list[Record]:
     """What a revocation drops if nothing is requeued."""
-    return lanes.drop_for_revocation(partition, first, lambda _: False)
+    beyond = lanes.last_started(partition) + 1
+    offset = beyond if first is None else min(beyond, first)
+    return lanes.drop_unstarted_from(partition, offset, offset_of, lambda _: False)
+
+
+def offset_of(item: Record) -> int:
+    return item.offset
 
 
 def take(lanes: Lanes) -> Entry[Record]:
@@ -217,7 +223,7 @@ def test_a_revocation_keeps_started_entries_that_were_requeued() -> None:
     failed, _ = take_all(lanes)
     lanes.requeue(failed)
     assert lanes.unstarted(ORDERS, lambda each: each.offset == 0) == [third]
-    assert lanes.drop_for_revocation(ORDERS, 0, lambda each: each.offset == 0) == [third]
+    assert lanes.drop_unstarted_from(ORDERS, 0, offset_of, lambda each: each.offset == 0) == [third]
     assert take(lanes)[1] is failed[1]
 
 
