@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
+from asyncrevoke.config.annotations import members
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
 
@@ -38,10 +39,17 @@ def check_record_function(option: str, function: object, field: str, instead: st
             f"else: {fix}"
         ) from error
     hint: object = signature.parameters[next(iter(bound.arguments))].annotation
-    if bytes in (hint, *get_args(hint)):
+    if _takes_bytes(hint):
         raise ConfigError(
             f"{option} is called with the whole Record, and {name}{signature} takes bytes: {fix}"
         )
+
+
+def _takes_bytes(hint: object) -> bool:
+    try:
+        return bytes in members(hint)
+    except (NameError, TypeError):  # a name for type checkers only
+        return False
 
 
 def function_name(function: object) -> str:

@@ -103,8 +103,9 @@ def _path(places: Sequence[int | str], names: frozenset[str]) -> str:
 
 
 def _field_names(annotation: object) -> frozenset[str]:
-    """The names of all fields of a pydantic model and the models in it."""
+    """The names of all fields of a pydantic model or adapter, and of the models in it."""
     schema = getattr(annotation, "__pydantic_core_schema__", None)
+    schema = schema or getattr(annotation, "core_schema", None)
     names: set[str] = set()
     pending: list[object] = [schema]
     while pending:
@@ -114,6 +115,8 @@ def _field_names(annotation: object) -> frozenset[str]:
             fields = parts.get("fields")
             if isinstance(fields, dict):
                 names |= cast("dict[str, object]", fields).keys()
+            if parts.get("type") == "dataclass-field":
+                names.add(cast("str", parts["name"]))
             names |= {alias for alias in (parts.get("validation_alias"),) if isinstance(alias, str)}
             pending += parts.values()
         elif isinstance(part, (list, tuple)):

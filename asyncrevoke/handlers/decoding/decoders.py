@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Coroutine
-from typing import Protocol, TypeAlias, Union, cast, get_args, get_origin
+from typing import Any, Literal, Protocol, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
 
+from asyncrevoke.config.annotations import expanded, members, metadata, the_type
 from asyncrevoke.config.record_function import check_record_function, function_name
 from asyncrevoke.errors import ConfigError, DecodeError
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
@@ -21,31 +23,51 @@ class _PydanticModel(Protocol):
     def model_validate_json(self, json_data: bytes, /) -> object: ...
 
 
+# What a value is without JSON. In a union, JSON would decide what a value is.
+_WITHOUT_JSON = (Record, bytes, memoryview, str)
+
+
 def decoder_for(annotation: object, whose: str) -> Decoder:
     """Make the decoder of an annotation, once, at registration.
 
     ``Record`` receives the record, ``bytes`` the value, ``memoryview`` a view of the value without
-    a copy, and ``str`` its UTF-8 text. A pydantic model, and each type that msgspec supports (dict,
-    dataclass, Struct, TypedDict, ...), is decoded from JSON. A null value (a tombstone) is None for
+    a copy, and ``str`` its UTF-8 text. Each type that pydantic or msgspec supports (a model, dict,
+    dataclass, Struct, TypedDict, ...) is decoded from JSON. A null value (a tombstone) is None for
     ``T | None``, and raises DecodeError otherwise.
+
+    A type with a name (``NewType``, ``TypeAliasType``) and ``Annotated`` are decoded as the type
+    itself; ``Annotated`` may have constraints, of ``msgspec.Meta`` or of pydantic.
 
     Raises ConfigError, beginning with ``whose``, for an annotation that cannot be decoded.
     """
-    if annotation is Record:
+    plain = the_type(annotation)
+    if plain is Record:
         return whole_record
-    plain, optional = _without_none(annotation)
-    if plain is bytes:
+    of = members(annotation)
+    optional = types.NoneType in of
+    if len(of) - optional > 1 and (mixed := [each for each in _WITHOUT_JSON if each in of]):
+        raise ConfigError(
+            f"{whose} is annotated {annotation_name(annotation)}, which cannot be decoded: "
+            f"{annotation_name(mixed[0])} is not read from JSON, and the other types are: annotate "
+            "it alone, or give the handler, its Router or the Consumer a decoder="
+        )
+    if plain is bytes and not _is_constrained(annotation):
         return BytesDecoder(optional=optional)
     decode: _Decode
+    shape = plain
     if plain is memoryview:
         return _view_decoder(optional=optional)
-    if plain is str:
-        decode = _text
-    elif isinstance(plain, type) and hasattr(plain, "__pydantic_validator__"):
+    if plain in (bytes, str):
+        decode = _plain_value(plain, annotation, whose)
+    elif hasattr(plain, "model_validate_json") and not _is_constrained(annotation):
+        # Other than an adapter, a model may refer to a class that is defined later.
         decode = cast("_PydanticModel", plain).model_validate_json
+    elif _has_pydantic(annotation):
+        shape = _pydantic_adapter(annotation, whose)
+        decode = shape.validate_json
     else:
         decode = _json_decoder(annotation, whose)
-    return _decode_or_fail(decode, annotation, plain, optional=optional)
+    return _decode_or_fail(decode, annotation, shape, optional=optional)
 
 
 def custom_decoder(decode: Decoder) -> Decoder:
@@ -118,16 +140,72 @@ def _view_decoder(*, optional: bool) -> Decoder:
     return decode_view
 
 
+def _is_constrained(annotation: object) -> bool:
+    """Whether ``Annotated`` has constraints that msgspec or pydantic check."""
+    return any(
+        isinstance(each, msgspec.Meta) or _is_of_pydantic(each) for each in _marks(annotation)
+    )
+
+
+def _marks(annotation: object) -> tuple[object, ...]:
+    """What stands in ``Annotated`` beside the type, or beside the types of a union."""
+    found = expanded(annotation)
+    if get_origin(found) in (Union, types.UnionType):
+        return tuple(mark for each in get_args(found) for mark in _marks(each))
+    return metadata(found)
+
+
+def _is_of_pydantic(mark: object) -> bool:
+    return type(mark).__module__.partition(".")[0] in ("pydantic", "annotated_types")
+
+
+def _plain_value(plain: object, annotation: object, whose: str) -> _Decode:
+    """Decodes bytes or text, and checks the constraints of ``Annotated``."""
+    read: _Decode = _text if plain is str else bytes
+    if not _is_constrained(annotation):
+        return read
+    if _has_pydantic(annotation):
+        check = _pydantic_adapter(annotation, whose).validate_python
+    else:
+
+        def check(value: object, /) -> object:
+            return msgspec.convert(value, cast("Any", expanded(annotation)))
+
+    return lambda value: check(read(value))
+
+
 def _text(value: bytes) -> str:
     return str(value, "utf-8")
 
 
-def _without_none(annotation: object) -> tuple[object, bool]:
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return annotation, False
-    members = get_args(annotation)
-    rest = [member for member in members if member is not types.NoneType]
-    return (rest[0] if len(rest) == 1 else annotation), len(rest) < len(members)
+def _has_pydantic(annotation: object) -> bool:
+    """Whether pydantic decodes an annotation: it has a class or a constraint of pydantic."""
+    if "pydantic" not in sys.modules:
+        return False
+    found = expanded(annotation)
+    return (
+        hasattr(found, "__pydantic_validator__")
+        or any(map(_is_of_pydantic, metadata(found)))
+        or (get_origin(found) is not Literal and any(map(_has_pydantic, get_args(found))))
+    )
+
+
+def _pydantic_adapter(annotation: object, whose: str) -> Any:  # noqa: ANN401 - pydantic is optional
+    """The decoder of pydantic. Of an optional class, null is no JSON value."""
+    from pydantic import TypeAdapter
+
+    plain = the_type(annotation)
+    kind = expanded(annotation) if _is_constrained(annotation) else plain
+    try:
+        return TypeAdapter(cast("Any", kind))
+    except Exception as error:  # pydantic has many, and a class of the user may raise any
+        raise _undecodable(annotation, whose, error) from error
+
+
+def _undecodable(annotation: object, whose: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{whose} is annotated {annotation_name(annotation)}, which cannot be decoded: {error}"
+    )
 
 
 def _decode_or_fail(
@@ -161,15 +239,12 @@ def _tombstone(record: Record, annotation: object) -> DecodeError:
 
 
 def _json_decoder(annotation: object, whose: str) -> Callable[[bytes], object]:
+    kind = expanded(annotation)
     try:
-        foreign = _undecodable_type(msgspec.inspect.type_info(annotation), set())
-        decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(
-            cast("type[object]", annotation)
-        )
+        foreign = _undecodable_type(msgspec.inspect.type_info(kind), set())
+        decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(cast("type[object]", kind))
     except (TypeError, NameError) as error:
-        raise ConfigError(
-            f"{whose} is annotated {annotation_name(annotation)}, which cannot be decoded: {error}"
-        ) from error
+        raise _undecodable(annotation, whose, error) from error
     if foreign is not None:
         raise ConfigError(
             f"{whose} is annotated {annotation_name(annotation)}, and {annotation_name(foreign)} "
@@ -189,6 +264,8 @@ def _undecodable_type(info: object, seen: set[type]) -> object | None:
         parts = (info.type,)
     elif isinstance(info, msgspec.inspect.Type):
         cls = getattr(info, "cls", None)
+        if hasattr(cls, "__pydantic_validator__"):
+            return cls  # to msgspec, a dataclass of pydantic is one without checks
         if isinstance(cls, type):
             if cls in seen:
                 return None

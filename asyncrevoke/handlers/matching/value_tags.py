@@ -7,21 +7,11 @@ from __future__ import annotations
 
 import types
 from enum import Enum
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    TypeGuard,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-)
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, cast, get_args, get_origin
 
 import msgspec
 
+from asyncrevoke.config.annotations import members
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 
 if TYPE_CHECKING:
@@ -53,10 +43,10 @@ def value_tags(annotation: object) -> ValueTags | None:
     A ``msgspec.Struct`` with ``tag`` has them, a pydantic model with ``Literal`` fields, and a
     union of these.
     """
-    members = _members(annotation)
-    tombstones = types.NoneType in members
+    of = members(annotation)
+    tombstones = types.NoneType in of
     by_field: dict[TagField, set[object]] | None = None
-    for member in members:
+    for member in of:
         if member is types.NoneType:
             continue
         own = _tags_of_class(member)
@@ -111,14 +101,6 @@ class TagReader:
         else:
             return tag
         raise failure
-
-
-def _members(annotation: object) -> tuple[object, ...]:
-    if get_origin(annotation) is Annotated:
-        return _members(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, types.UnionType):
-        return tuple(each for member in get_args(annotation) for each in _members(member))
-    return (annotation,)
 
 
 def _is_struct(annotation: object) -> TypeGuard[type[msgspec.Struct]]:

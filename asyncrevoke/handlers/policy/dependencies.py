@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-import typing
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.config.annotations import metadata
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable
 
     from fast_depends.core import CallModel
 
@@ -23,9 +23,7 @@ def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -
     Raises ConfigError for a parameter that has only FastAPI's ``Depends``, which is for requests. A
     type ``Annotated`` with both works for requests and for handlers.
     """
-    marks: Iterable[object] = (parameter.default,)
-    if typing.get_origin(annotation) is typing.Annotated:
-        marks = (*marks, *typing.get_args(annotation)[1:])
+    marks = (parameter.default, *metadata(annotation))
     # No parameter is marked unless the module is loaded.
     loaded = sys.modules.get("fast_depends.dependencies")
     if loaded is not None and any(isinstance(mark, loaded.Dependant) for mark in marks):

@@ -7,6 +7,7 @@ import inspect
 import typing
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.config.annotations import members, the_type
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding.decoders import annotation_name
 from asyncrevoke.handlers.policy.handler_function import (
@@ -36,12 +37,12 @@ def check_results(function: HandlerFunction, name: str, publish_to: str | None) 
     """
     annotation = _return_annotation(function)
     if publish_to is None:
-        if annotation is not inspect.Signature.empty and annotation not in _UNPUBLISHED:
+        if annotation is not inspect.Signature.empty and the_type(annotation) not in _UNPUBLISHED:
             raise ConfigError(
                 f"{name} returns {annotation_name(annotation)}, and publishes it nowhere: give "
                 "the handler publish_to=..., or annotate it `-> None`"
             )
-    elif annotation in _NOTHING:
+    elif the_type(annotation) in _NOTHING:
         raise ConfigError(
             f"{name} has publish_to, and is annotated `-> None`: annotate what it returns, or "
             "leave out publish_to"
@@ -73,9 +74,9 @@ def _return_annotation(function: object) -> object:
     except (TypeError, ValueError):
         return inspect.Signature.empty
     written: object = signature.return_annotation
-    if not isinstance(written, str):
-        return written
     try:
-        return resolved_annotation(function, written)
+        annotation = resolved_annotation(function, written) if isinstance(written, str) else written
+        members(annotation)  # evaluates what has a name
     except UNRESOLVED:
         return inspect.Signature.empty
+    return annotation

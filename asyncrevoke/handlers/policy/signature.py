@@ -7,6 +7,7 @@ import typing
 from collections.abc import Awaitable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+from asyncrevoke.config.annotations import members, the_type
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding.decoders import (
     BytesDecoder,
@@ -114,7 +115,7 @@ def compile_call(
     Raises ConfigError, with ``name`` and the fix, for a function that cannot be a handler.
     """
     first, annotation, others = _checked_parameters(function, name, decoder)
-    if decoder is None or annotation is Record:
+    if decoder is None or the_type(annotation) is Record:
         decode = decoder_for(annotation, f"parameter {first.name} of {name}")
     else:
         decode = custom_decoder(decoder)
@@ -128,7 +129,7 @@ def value_type(function: HandlerFunction, name: str, *, batch: bool) -> object:
     None if it is missing, or unknown at run time.
     """
     _, annotation, _ = _checked_parameters(function, name, whole_record)
-    inside = typing.get_args(annotation)
+    inside = typing.get_args(the_type(annotation))
     return (inside[0] if len(inside) == 1 else None) if batch else annotation
 
 
@@ -140,8 +141,9 @@ def compile_batch_call(
     ``decoder`` and ConfigError as for :func:`compile_call`.
     """
     first, annotation, others = _checked_parameters(function, name, decoder)
-    inside = typing.get_args(annotation)
-    is_list = annotation is list or typing.get_origin(annotation) in (list, Sequence)
+    several = the_type(annotation)
+    inside = typing.get_args(several)
+    is_list = several is list or typing.get_origin(several) in (list, Sequence)
     unknown = decoder is not None and annotation in (None, typing.Any)
     if not unknown and (not is_list or (len(inside) != 1 and decoder is None)):
         raise ConfigError(
@@ -149,7 +151,7 @@ def compile_batch_call(
             f"{annotation_name(annotation)}: it receives a list, so "
             f"annotate it `{first.name}: list[bytes]`, list[Order], ..."
         )
-    if decoder is None or inside == (Record,):
+    if decoder is None or _parameter_source(several) == "records":
         decode = decoder_for(inside[0], f"parameter {first.name} of {name}")
     else:
         decode = custom_decoder(decoder)
@@ -314,14 +316,14 @@ def _receives(
 
 
 def _parameter_source(annotation: object) -> ParameterSource | None:
-    if annotation is Record:
+    plain = the_type(annotation)
+    if plain is Record:
         return "record"
-    if annotation is HandlerContext or typing.get_origin(annotation) is HandlerContext:
+    if plain is HandlerContext or typing.get_origin(plain) is HandlerContext:
         return "context"
-    if typing.get_origin(annotation) in (list, Sequence) and typing.get_args(annotation) == (
-        Record,
-    ):
-        return "records"
+    if typing.get_origin(plain) in (list, Sequence):
+        inside = typing.get_args(plain)
+        return "records" if len(inside) == 1 and the_type(inside[0]) is Record else None
     return None
 
 
@@ -333,13 +335,15 @@ def _annotation(function: object, parameter: inspect.Parameter, name: str) -> ob
             f"write `{parameter.name}: bytes`, a dataclass, ..., or `{parameter.name}: Record`"
         )
     try:
-        return resolved_annotation(function, written)
+        annotation = resolved_annotation(function, written)
+        members(annotation)  # evaluates what has a name
     except UNRESOLVED as error:
         raise ConfigError(
             f"parameter {parameter.name} of {name} is annotated {shown_option(written)}, which "
             f"cannot be resolved at run time ({error}): import the name outside "
             "`if TYPE_CHECKING:`, and define the class at module level"
         ) from error
+    return annotation
 
 
 def _call_with_bytes(function: HandlerFunction, decode: BytesDecoder) -> HandlerCall:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import inspect
 
+from asyncrevoke.config.annotations import expanded
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
 
@@ -74,7 +75,7 @@ def _returned_by(given: object) -> object:
 
 def _type_of(annotation: object) -> inspect.Type:
     try:
-        return inspect.type_info(annotation)
+        return inspect.type_info(expanded(annotation))
     except (TypeError, NameError) as error:
         raise ConfigError(
             f"{shown_option(str(annotation))} has no type in Spark ({error}): {_FALLBACK}"

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Callable  # noqa: TC003 - read at run
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
 
 import msgspec
 import pytest
+from typing_extensions import TypeAliasType
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.results.spark_types import spark_type
@@ -75,12 +76,19 @@ INVOICE = (
 )
 
 
+Body = NewType("Body", bytes)
+Lines = TypeAliasType("Lines", Annotated[list[Line], "doc"])
+
+
 @pytest.mark.parametrize(
     ("given", "kind"),
     [
         (int, "bigint"),
         (str | None, "string"),
         (bytes, "binary"),
+        (Annotated[bytes, "doc"], "binary"),
+        (Body, "binary"),
+        (Lines, "array<struct<`sku`:string,`count`:bigint>>"),
         (list[bytes], "array<string>"),
         (Totals, "struct<`total`:double>"),
         (Line, "struct<`sku`:string,`count`:bigint>"),

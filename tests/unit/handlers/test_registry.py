@@ -161,7 +161,8 @@ async def test_a_parameter_annotated_record_receives_the_record() -> None:
         got.append((value, limit, where.offset))
 
     async def after_default(value: bytes, limit: int = 3, where: Record | None = None) -> None:
-        got.append((value, limit, where))
+        assert where is not None
+        got.append((value, limit, where.offset))
 
     async def twice(value: Record, one: Record, two: Record) -> None:
         got.append((value.offset, one.offset, two.offset))
@@ -170,7 +171,7 @@ async def test_a_parameter_annotated_record_receives_the_record() -> None:
         router = Router()
         router.handler("orders")(function)
         await call(router, record(3))
-    assert got == [(b"v", 3), (b"v", 3, 3), (b"v", 3, None), (3, 3, 3)]
+    assert got == [(b"v", 3), (b"v", 3, 3), (b"v", 3, 3), (3, 3, 3)]
 
 
 async def test_partials_methods_and_callable_objects_are_handlers() -> None:
