@@ -43,7 +43,8 @@ class MemberFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition: ``lag`` is ``end - committed``, None if one of them is not known.
+    """One partition: ``lag`` is ``end - committed``, less what retention has removed of it; None if
+    one of these offsets is not known.
 
     ``member_id`` is the owner, None if it is not assigned.
     """

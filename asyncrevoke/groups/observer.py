@@ -20,7 +20,7 @@ from asyncrevoke.protocol.subscription import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kio.schema.consumer_group_describe.v0.response import Assignment
     from kio.schema.consumer_group_describe.v0.response import DescribedGroup as ConsumerGroup
@@ -232,18 +232,25 @@ async def _partitions(
         owner |= dict.fromkeys(member.releasing, member.member_id)
     subscribed = {topic for member in members for topic in member.topics}
     leaders = await _leaders(brokers, {tp.topic for tp in (*owner, *offsets)} | subscribed)
-    ends = await _ends(brokers, leaders)
+    ends = await _list_offsets(brokers, leaders, requests.ends)
+    behind = {tp for tp, at in offsets.items() if at < ends.get(tp, at)}
+    leaders_of_behind = {tp: leader for tp, leader in leaders.items() if tp in behind}
+    starts = await _list_offsets(brokers, leaders_of_behind, requests.starts)
     wanted = {*owner, *offsets, *(tp for tp in leaders if tp.topic in subscribed)}
     facts: list[PartitionFacts] = []
     for tp in sorted(wanted):
         committed, end = offsets.get(tp), ends.get(tp)
+        lag = None if committed is None or end is None else max(end - committed, 0)
+        if lag:
+            # Retention may have removed records that the group has not read.
+            lag = min(lag, end - starts[tp]) if end is not None and tp in starts else None
         facts.append(
             PartitionFacts(
                 topic=tp.topic,
                 partition=tp.partition,
                 committed=committed,
                 end=end,
-                lag=None if committed is None or end is None else max(end - committed, 0),
+                lag=lag,
                 member_id=owner.get(tp),
             )
         )
@@ -264,27 +271,28 @@ async def _leaders(brokers: BrokerRequests, topics: Iterable[str]) -> dict[Topic
     }
 
 
-async def _ends(
-    brokers: BrokerRequests, leaders: Mapping[TopicPartition, int]
+async def _list_offsets(
+    brokers: BrokerRequests,
+    leaders: Mapping[TopicPartition, int],
+    request: Callable[[Iterable[TopicPartition]], messages.ListOffsetsRequest],
 ) -> dict[TopicPartition, int]:
-    """The ends of the partitions that have a leader which responds; the lag of the others is not
-    known."""
+    """The offsets that ``request`` asks for, of the partitions that have a leader which responds;
+    the lag of the others is not known."""
     known = brokers.brokers()
     by_leader: dict[int, list[TopicPartition]] = {}
     for tp, leader in leaders.items():
         if leader in known:
             by_leader.setdefault(leader, []).append(tp)
-    ends: dict[TopicPartition, int] = {}
+    found: dict[TopicPartition, int] = {}
     for leader, partitions in by_leader.items():
-        request = requests.ends(partitions)
         try:
-            response = await brokers.send(leader, request, messages.ListOffsetsResponse)
+            response = await brokers.send(leader, request(partitions), messages.ListOffsetsResponse)
         except GroupsError:
             continue
-        ends |= {
+        found |= {
             each.partition: each.offset for each in response.offsets if each.error is ErrorCode.none
         }
-    return ends
+    return found
 
 
 def _described_group(groups: Sequence[Described], name: str) -> Described:

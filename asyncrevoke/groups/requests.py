@@ -18,6 +18,7 @@ from kio.schema.list_groups.v5 import request as list_5
 from kio.schema.list_groups.v5 import response as listed_5
 
 from asyncrevoke.protocol.messages import (
+    EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     CommitEntry,
     Entities,
@@ -96,6 +97,15 @@ def commit(group: str, offsets: Mapping[TopicPartition, int]) -> OffsetCommitReq
 
 def ends(partitions: Iterable[TopicPartition]) -> ListOffsetsRequest:
     """The end offsets of partitions; sent to their leader."""
+    return _list_offsets(partitions, LATEST_TIMESTAMP)
+
+
+def starts(partitions: Iterable[TopicPartition]) -> ListOffsetsRequest:
+    """The first offsets of partitions; sent to their leader."""
+    return _list_offsets(partitions, EARLIEST_TIMESTAMP)
+
+
+def _list_offsets(partitions: Iterable[TopicPartition], timestamp: int) -> ListOffsetsRequest:
     return ListOffsetsRequest(
-        queries=tuple(OffsetQuery(partition=tp, timestamp=LATEST_TIMESTAMP) for tp in partitions)
+        queries=tuple(OffsetQuery(partition=tp, timestamp=timestamp) for tp in partitions)
     )

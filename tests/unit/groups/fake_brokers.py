@@ -82,6 +82,7 @@ class FakeBrokers:
         self.listed: Any = None
         self.speaks_modern = True
         self.dead_leader: int | None = None
+        self.log_start = 0
         self.asked: list[tuple[int, str]] = []
 
     def brokers(self) -> dict[int, str]:
@@ -114,7 +115,7 @@ class FakeBrokers:
     async def send(self, node: int, request: messages.Request, expected: type[Any]) -> Any:
         self.asked.append((node, type(request).__name__))
         if isinstance(request, messages.ListOffsetsRequest):
-            return self._ends(node, request)
+            return self._offsets(node, request)
         assert request == requests.committed("billing")
         return self._committed()
 
@@ -153,16 +154,21 @@ class FakeBrokers:
             ),
         )
 
-    def _ends(
+    def _offsets(
         self, node: int, request: messages.ListOffsetsRequest
     ) -> messages.ListOffsetsResponse:
         if node == self.dead_leader:
             raise GroupsError("the broker does not respond")
         asked = [query.partition for query in request.queries]
         assert all(partition.partition % 2 + 1 == node for partition in asked)
+        offsets = {messages.EARLIEST_TIMESTAMP: self.log_start, messages.LATEST_TIMESTAMP: 25}
         return messages.ListOffsetsResponse(
             offsets=tuple(
-                messages.ListedOffset(partition=partition, error=ErrorCode.none, offset=25)
-                for partition in asked
+                messages.ListedOffset(
+                    partition=query.partition,
+                    error=ErrorCode.none,
+                    offset=offsets[query.timestamp],
+                )
+                for query in request.queries
             )
         )

@@ -101,6 +101,16 @@ async def test_a_group_without_members_has_its_lag_all_the_same(brokers: FakeBro
     assert "nobody" in shown(group)
 
 
+@pytest.mark.parametrize(("log_start", "lags"), [(15, [10, 5]), (22, [3, 3]), (25, [0, 0])])
+async def test_lag_does_not_count_what_retention_has_removed(
+    brokers: FakeBrokers, log_start: int, lags: list[int]
+) -> None:
+    brokers.log_start = log_start
+    group = await describe_group(brokers, "billing")
+    assert [p.committed for p in group.partitions] == [10, 20]
+    assert [p.lag for p in group.partitions] == lags
+
+
 async def test_bytes_of_a_member_that_cannot_be_read_are_named(brokers: FakeBrokers) -> None:
     broken = classic.DescribedGroupMember(
         member_id="one-id",
