@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         Record,
         RunningHandler,
         TopicPartition,
+        UnwrittenRecords,
     )
     from asyncrevoke.producing.message import Message
     from asyncrevoke.runtime.session.probe import Probe
@@ -128,6 +129,7 @@ __all__ = [
     "UnmatchedRecordError",
     "UnreadableRecordError",
     "UnsupportedVersionError",
+    "UnwrittenRecords",
     "by_header",
 ]
 
@@ -160,6 +162,7 @@ _MODULES = {
     "Router": "asyncrevoke.handlers.registry",
     "RunningHandler": _MODEL,
     "TopicPartition": _MODEL,
+    "UnwrittenRecords": _MODEL,
     "by_header": "asyncrevoke.handlers.matching.header_match",
 }
 

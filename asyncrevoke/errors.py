@@ -82,13 +82,17 @@ class PublishError(AsyncRevokeError):
     If it is the result of a handler, the handler's record is not done.
 
     ``in_doubt``: it may have been written, because a request got no usable response.
+    ``of_record``: this record is refused, for example because of its size; others may be written.
     """
 
-    def __init__(self, topic: str, reason: str, *, in_doubt: bool = False) -> None:
+    def __init__(
+        self, topic: str, reason: str, *, in_doubt: bool = False, of_record: bool = False
+    ) -> None:
         super().__init__(f"not published to {topic}: {reason}")
         self.topic = topic
         self.reason = reason
         self.in_doubt = in_doubt
+        self.of_record = of_record
 
 
 class RequestTimeoutError(AsyncRevokeError, TimeoutError):

@@ -113,6 +113,21 @@ class FailurePause(NamedTuple):
     probe_after: float
 
 
+class UnwrittenRecords(NamedTuple):
+    """Failed records that are held, because they cannot be written to ``to_topic``.
+
+    ``to_topic`` is a dead letter topic or a retry topic, ``reason`` says why it does not take them.
+    ``records`` of them are held now, of these ``partitions``, the first one for ``seconds``. They
+    are written as soon as the topic takes them.
+    """
+
+    to_topic: str
+    reason: str
+    records: int
+    seconds: float
+    partitions: frozenset[TopicPartition]
+
+
 class Health(NamedTuple):
     """The state of the consumer, for a health check.
 
@@ -128,7 +143,8 @@ class Health(NamedTuple):
     a commit lists them as completed by a previous owner of their partition. ``running`` has the
     running calls of handlers, the longest first. ``missing_topics`` are subscribed to and do not
     exist; for ``rejected_topics``, brokers reject this consumer's metadata requests.
-    ``failure_pauses`` has the reasons of pauses that end when a record succeeds.
+    ``failure_pauses`` has the reasons of pauses that end when a record succeeds, and ``unwritten``
+    the failed records that are held because another topic does not take them.
     ``unreachable_brokers`` (``host:port``) lead a partition and did not respond to the last
     request; if no broker responds, these are the brokers that were tried.
     """
@@ -150,6 +166,7 @@ class Health(NamedTuple):
     unreachable_brokers: tuple[str, ...] = ()
     failure_pauses: tuple[FailurePause, ...] = ()
     session_timeout: float = float("inf")
+    unwritten: tuple[UnwrittenRecords, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

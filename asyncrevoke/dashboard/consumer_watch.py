@@ -234,6 +234,9 @@ def _unavailable(health: Health) -> Iterator[Unavailable]:
         yield Unavailable(topic, "the brokers reject requests for the topic")
     for broker in health.unreachable_brokers:
         yield Unavailable(broker, "the broker does not respond")
+    for held in health.unwritten:
+        records = counted(held.records, "failed record")
+        yield Unavailable(held.to_topic, f"{records} cannot be written to it: {held.reason}")
     failed = {TopicPartition(each.topic, each.partition): each for each in health.failure_pauses}
     for partition in sorted(health.paused_partitions | failed.keys()):
         if (pause := failed.get(partition)) is None:

@@ -236,7 +236,7 @@ class HandlerHost:
         it; otherwise ``error``."""
         if self.failure is None or error is self.failure:
             return error
-        log.error("resources failed to close", exc_info=error)
+        log.error("closing failed after another error, which is raised", exc_info=error)
         return self.failure
 
     def open_producer(self, session: Session) -> Producer:

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.clock import Timer
     from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.model import FailurePause, PollResult, Record, TopicPartition
+    from asyncrevoke.model import (
+        FailurePause,
+        PollResult,
+        Record,
+        TopicPartition,
+        UnwrittenRecords,
+    )
 
 
 class HandlerRunner:
@@ -138,6 +144,10 @@ class HandlerRunner:
     def failure_pauses(self) -> Sequence[FailurePause]:
         """Why partitions are paused until a failed record succeeds."""
         return self._pipeline.backlog.failure_pauses()
+
+    def unwritten(self) -> Iterator[UnwrittenRecords]:
+        """The failed records that are held until another topic takes them."""
+        return self._pipeline.failures.unwritten()
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The name of a record's handler; if it is unknown, the names of the topic's handlers."""

@@ -16,7 +16,15 @@ from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering, la
 from asyncrevoke.handlers.scheduling.task_records import TaskRecords, TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        Awaitable,
+        Callable,
+        Hashable,
+        Iterable,
+        Iterator,
+        Sequence,
+    )
     from typing import Self
 
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import OnError
     from asyncrevoke.handlers.policy.retry import Retry
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.model import PollResult, Record, TopicPartition, UnwrittenRecords
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
@@ -302,6 +310,10 @@ class TrackedTaskGroup:
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The name of the function that was submitted with a record; None if none was."""
         return self._records.name_of(partition, offset)
+
+    def unwritten(self) -> Iterator[UnwrittenRecords]:
+        """The failed records that are held until the dead letter topic takes them."""
+        return self._pipeline.failures.unwritten()
 
     def observe(self, batch: PollResult) -> None:
         """The iterator is about to return this batch to the user."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from asyncrevoke.errors import PublishError
+from asyncrevoke.printable import error_text
 
 if TYPE_CHECKING:
     from asyncrevoke.producing.message import Headers
@@ -30,7 +31,9 @@ def encode_value(topic: str, value: object) -> bytes | None:
         to_json = getattr(value, "model_dump_json", None)
         return str(to_json()).encode() if callable(to_json) else _json.encode(value)
     except Exception as error:
-        raise PublishError(topic, f"a {type(value).__name__} cannot be encoded: {error}") from error
+        raise PublishError(
+            topic, f"a {type(value).__name__} cannot be encoded: {error_text(error)}"
+        ) from error
 
 
 def encode_key(topic: str, key: object) -> bytes | None:

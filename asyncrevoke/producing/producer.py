@@ -143,12 +143,14 @@ class Producer:
         timestamp: int | None,
         delivery: Delivery,
         token: object = None,
+        longest_wait: float | None = None,
     ) -> None:
         """Queue a record; waits until its topic is known and there is memory.
 
         ``delivery`` waits for the acknowledgement, and receives it with ``token``. Records for one
-        topic are queued in the order of the calls. Raises PublishError if the topic does not exist
-        after ``request_timeout``, or there is no memory after three times that.
+        topic are queued in the order of the calls. Raises PublishError if the topic is unknown
+        after ``longest_wait`` seconds (by default, and at most, ``request_timeout``), or there is
+        no memory after three times ``request_timeout``.
         """
 
         def try_queue() -> bool:
@@ -160,7 +162,7 @@ class Producer:
                 delivery.expect()
             return queued
 
-        await self._queue_in_turn(topic, try_queue)
+        await self._queue_in_turn(topic, try_queue, longest_wait)
 
     async def queue_batch(
         self,
@@ -346,18 +348,26 @@ class Producer:
 
     # --- waiting ---------------------------------------------------------------------------------
 
-    async def _queue_in_turn(self, topic: str, try_queue: Callable[[], bool]) -> None:
+    async def _queue_in_turn(
+        self, topic: str, try_queue: Callable[[], bool], longest_wait: float | None = None
+    ) -> None:
         """Call ``try_queue`` until it returns True, after earlier calls for this topic."""
         self._queue_groups()
         if topic in self._waiting_results or not try_queue():
-            await self._wait_until_queued(topic, self._waiting_results.add(topic, try_queue))
+            waiting = self._waiting_results.add(topic, try_queue)
+            await self._wait_until_queued(topic, waiting, longest_wait)
 
-    async def _wait_until_queued(self, topic: str, waiting: WaitingResult) -> None:
+    async def _wait_until_queued(
+        self, topic: str, waiting: WaitingResult, longest_wait: float | None
+    ) -> None:
         started = self._loop.time()
+        unknown = self._config.request_timeout
+        if longest_wait is not None:
+            unknown = min(unknown, longest_wait)
         try:
             while not waiting.queued.done():
                 known = self._core.is_known(topic)
-                seconds = self._config.request_timeout * (_DELIVERY_ATTEMPTS if known else 1)
+                seconds = self._config.request_timeout * _DELIVERY_ATTEMPTS if known else unknown
                 left = started + seconds - self._loop.time()
                 if left > 0:
                     await asyncio.wait([waiting.queued], timeout=left)

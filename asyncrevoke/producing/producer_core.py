@@ -170,7 +170,7 @@ class ProducerCore:
             self._close(batch, topic, partition)
         if (length := record_bytes(key, value, headers)) > LARGEST_RECORD:
             why = f"the record has {length} bytes: a request takes at most {LARGEST_RECORD}"
-            raise PublishError(topic.name, why)
+            raise PublishError(topic.name, why, of_record=True)
         batch = ResultBatch(now + self._delivery_timeout, self._compression)
         self.queued_bytes += batch.append(timestamp, key, value, headers, sink, token)
         queue.batches.append(batch)
@@ -391,7 +391,8 @@ class ProducerCore:
             error, detail, offset = response
             batch = queue.batches[0]
             action = action_for(error)
-            if action is ProduceAction.SPLIT and batch.count == 1:
+            of_record = action is ProduceAction.SPLIT
+            if of_record and batch.count == 1:
                 action = ProduceAction.REJECTED
             if action in _RETRIES:
                 self._last_failure = f"the broker responds with {error.name}"
@@ -412,7 +413,7 @@ class ProducerCore:
                 case ProduceAction.SPLIT:
                     self.queued_bytes += queue.split()
                 case ProduceAction.REJECTED:
-                    self._fail_first(queue, rejection(error, detail))
+                    self._fail_first(queue, rejection(error, detail), of_record=of_record)
 
     def _no_response(self, now: float, queues: Sequence[PartitionQueue], *, unsent: bool) -> None:
         for queue in queues:
@@ -420,9 +421,10 @@ class ProducerCore:
                 queue.retry(now, in_doubt=not unsent)
         self._topics.refresh(now)
 
-    def _fail_first(self, queue: PartitionQueue, why: str) -> None:
+    def _fail_first(self, queue: PartitionQueue, why: str, *, of_record: bool = False) -> None:
         batch = self._ended(queue, queue.failed())
-        batch.failed(PublishError(queue.partition.topic, why, in_doubt=batch.in_doubt))
+        topic, in_doubt = queue.partition.topic, batch.in_doubt
+        batch.failed(PublishError(topic, why, in_doubt=in_doubt, of_record=of_record))
 
     def _ended(self, queue: PartitionQueue, batch: ResultBatch) -> ResultBatch:
         self.queued_bytes -= batch.size

@@ -88,6 +88,7 @@ async def open_handlers(
         state=state,
         worker_resources=worker_resources,
         dead_letters=None if producer is None else DeadLetterProducer(producer),
+        holds_unwritten=False,
     )
     return OpenedHandlers(config, registered, router, context)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.producing.delivery import Delivery
 
@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
     from asyncrevoke.producing.producer import Producer
+
+
+# Seconds for which a write waits for a topic that does not exist. Then the record is held without
+# a worker.
+_LONGEST_WAIT: Final = 5.0
 
 
 class DeadLetterProducer:
@@ -34,5 +39,6 @@ class DeadLetterProducer:
             message.headers,
             None,
             delivery,
+            longest_wait=_LONGEST_WAIT,
         )
         await delivery.wait()

@@ -12,6 +12,7 @@ from asyncrevoke.errors import (
     UnreadableRecordError,
 )
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+from asyncrevoke.handlers.dead_letters.held_records import HeldRecords
 from asyncrevoke.handlers.dead_letters.retry_message import RetryMessage
 from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
 from asyncrevoke.handlers.policy.batch import (
@@ -29,7 +30,7 @@ from asyncrevoke.producing.trace_context import replace_headers
 from asyncrevoke.runtime.loop.main_script import UnguardedScriptError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
-    from asyncrevoke.model import Record
+    from asyncrevoke.model import Record, UnwrittenRecords
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.runtime.hooks.observer import Headers
 
@@ -83,6 +84,8 @@ class FailurePolicy:
         self._backlog = backlog
         self._histories = histories
         self._reactions = reactions
+        self._holds_unwritten = context.holds_unwritten
+        self._held = HeldRecords(context.clock, context.log, backlog)
         # Topics of which a record was skipped because no handler takes it.
         self._with_unmatched: set[str] = set()
 
@@ -103,7 +106,9 @@ class FailurePolicy:
             self._abandon(entry, error, handler)
         elif isinstance(error, _NotSentError):
             cause = error if error.__cause__ is None else error.__cause__
-            self._pause_partition(entry, cause, handler, unsent_to=error.topic)
+            if isinstance(item, HandlerBatch):
+                calls -= 1  # this attempt has only written
+            self._not_sent(entry, cause, handler, error.topic, calls)
         elif isinstance(item, HandlerBatch):
             return self._batch_failed(entry, item, error, handler, calls, trace)
         else:
@@ -126,6 +131,14 @@ class FailurePolicy:
     def stop(self, error: BaseException) -> None:
         """Stop the consumer or the task group."""
         self._reactions.stop_after_failure(error)
+
+    def unwritten(self) -> Iterator[UnwrittenRecords]:
+        """The failed records that are held until another topic takes them."""
+        return self._held.unwritten()
+
+    def close(self) -> None:
+        """Write no held record again."""
+        self._held.close()
 
     # -- BatchSink -------------------------------------------------------------------------------
 
@@ -166,6 +179,7 @@ class FailurePolicy:
             await self._dead_letters.send(topic, message)
         except Exception as failure:
             raise _NotSentError(topic) from failure
+        self._held.written(topic)
         self._warn(
             "no handler matches the record; record sent to the dead letter topic"
             if isinstance(error, UnmatchedRecordError)
@@ -209,8 +223,11 @@ class FailurePolicy:
         record, error, _ = failed
         if self._may_retry(record, handler, error, calls):
             self._retry(entry, error, handler, calls)
-        elif self._topic_for(record, handler, error) is not None:
-            self._backlog.send_next(entry, calls, failed)
+        elif (topic := self._topic_for(record, handler, error)) is not None:
+            if self._held.is_blocked(topic) and self._backlog.may_retry(record):
+                self._held.hold_behind(entry, topic, calls, failed)
+            else:
+                self._backlog.send_next(entry, calls, failed)
         elif handler.on_error == "skip":
             self._backlog.forget_attempts(record)
             self.skip(record, handler, error)
@@ -339,6 +356,23 @@ class FailurePolicy:
                 seconds=delay,
             )
 
+    def _not_sent(
+        self,
+        entry: Entry[Item],
+        error: BaseException,
+        handler: Handler,
+        topic: str,
+        calls: int,
+    ) -> None:
+        """Hold a failed record that could not be written to ``topic``."""
+        if not self._backlog.may_retry(entry[1]):
+            self._abandon(entry, error, handler)
+        elif self._holds_unwritten:
+            fields = log_fields(entry[1], handler.name)
+            self._held.write_failed(entry, topic, error, calls, fields)
+        else:
+            self._pause_partition(entry, error, handler, unsent_to=topic)
+
     def _pause_partition(
         self,
         entry: Entry[Item],
@@ -355,9 +389,7 @@ class FailurePolicy:
         self._backlog.pause_after_failure(item)
         to_topic = {} if unsent_to is None else {"to_topic": unsent_to}
         self._log.error(
-            "handler failed; partition paused until resume()"
-            if unsent_to is None
-            else "record could not be sent to another topic; partition paused until resume()",
+            "handler failed; partition paused until resume()",
             **log_fields(item, handler.name),
             **to_topic,
             exc_info=error,

@@ -64,7 +64,7 @@ class HandlerPipeline:
         self.backlog = Backlog(source, self._lanes, context.clock, self)
         histories = RetryHistories(lookup, context.log)
         invoker = HandlerInvoker(context, lookup, membership, self.backlog, histories)
-        failures = FailurePolicy(context, source, self.backlog, histories, stop_reactions)
+        self.failures = FailurePolicy(context, source, self.backlog, histories, stop_reactions)
         self.dispatcher = Dispatcher(
             context,
             source,
@@ -72,7 +72,7 @@ class HandlerPipeline:
             lookup,
             self.backlog,
             invoker,
-            failures,
+            self.failures,
             self._publisher,
         )
         self.pool: WorkerPool[Item] = WorkerPool(
@@ -110,6 +110,7 @@ class HandlerPipeline:
             abandoned = await self.pool.close()
         finally:
             self._closed = True
+            self.failures.close()
             if self._publisher is not None and self._publisher.queued:
                 self._publisher.stop()
             self.backlog.abandon_queued()

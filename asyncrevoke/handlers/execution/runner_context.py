@@ -39,7 +39,9 @@ class RunnerContext:
     ``clock`` times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of
     retries. ``open_producer`` returns the producer of results; None, as in a replay: results are
     not published. ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline``
-    limits how long a cancelled runner waits for handlers.
+    limits how long a cancelled runner waits for handlers. Failed records that cannot be written to
+    another topic are held until they can be; in a replay, where ``holds_unwritten`` is False, they
+    pause their partition.
     """
 
     concurrency: int
@@ -59,3 +61,4 @@ class RunnerContext:
     observers: Observers | None = None
     recorder: HandlerRecorder | None = None
     deadline: ShutdownDeadline | None = None
+    holds_unwritten: bool = True

@@ -158,9 +158,12 @@ class Backlog:
     def retry_due(self, entry: Entry[Item]) -> None:
         """Let an entry start whose wait is over."""
         pause = self._probed_pauses.get(entry[0].partition)
+        state = self.attempts.get(entry[1])
         if pause is not None and pause.is_probe(entry[1]):
             pause.attempt_due()
             self._lanes.requeue_in_pause(entry)
+        elif state is not None and state.unsent is not None:
+            self.write_again(entry)
         else:
             self._lanes.requeue(entry)
 
@@ -177,6 +180,40 @@ class Backlog:
         if unsent is not None:
             state.send_elsewhere(unsent)
         self._lanes.requeue(entry, limited=False)
+
+    def hold(
+        self,
+        entry: Entry[Item],
+        calls: int,
+        unsent: Unsent | None = None,
+        *,
+        delay: float | None = None,
+    ) -> None:
+        """Hold a failed record that cannot be written now, until :meth:`write_again` or for
+        ``delay`` seconds; its lane waits. ``calls`` of its handler were made."""
+        state = self.attempts.setdefault(entry[1], AttemptState(calls))
+        state.calls = calls
+        if unsent is not None:
+            state.send_elsewhere(unsent)
+        if delay is None:
+            self._retries.hold(entry)
+        else:
+            self._retries.put(entry, delay)
+
+    def is_held(self, item: Item) -> bool:
+        """Whether a failed record waits: its partition is neither released nor lost."""
+        return item in self._retries
+
+    def is_paused(self, item: Item) -> bool:
+        """Whether the item's partition is paused."""
+        return self._source.is_paused(item.topic_partition)
+
+    def write_again(self, entry: Entry[Item]) -> None:
+        """Let a worker write a held record. A revocation waits for the write."""
+        if self.is_held(entry[1]):
+            self._retries.attempt_started(entry[1])
+            self._lanes.requeue(entry, limited=False)
+            self._reactions.entries_ready()
 
     def forget_attempts(self, item: Item) -> None:
         """The item needs no further attempt."""

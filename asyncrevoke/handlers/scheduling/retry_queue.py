@@ -42,6 +42,9 @@ class RetryQueue:
         """Keep this entry without a time for its next attempt."""
         self._entries[entry[1]] = entry, None
 
+    def __contains__(self, item: Item) -> bool:
+        return item in self._entries
+
     def stop_timer(self, entry: Entry[Item]) -> None:
         """Keep this entry, and cancel the timer of its next attempt."""
         _, timer = self._entries[entry[1]]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.model import Health
+from asyncrevoke.printable import counted
 from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ class Probe(NamedTuple):
     ``live`` is False if only a restart helps: the consumer or its handlers have failed, or a
     handler has exceeded its limit. ``ready`` is also False before the group was joined, while the
     coordinator or a broker that leads a partition does not respond, while a topic that it
-    subscribes to does not exist (unless ``allow_missing_topics``) or brokers reject it, and while
-    closing. A consumer without partitions can be both.
+    subscribes to does not exist (unless ``allow_missing_topics``) or brokers reject it, while
+    failed records cannot be written to a dead letter topic or retry topic, and while closing. A
+    consumer without partitions can be both.
     ``health`` is None before the consumer is entered.
     """
 
@@ -103,6 +105,9 @@ def _why_unready(config: ConsumerConfig, session: Session, health: Health) -> It
     if config.allow_missing_topics:
         health = health._replace(missing_topics=frozenset())
     yield from _unavailable(health)
+    for held in health.unwritten[:_MOST_NAMES]:
+        records = counted(held.records, "failed record")
+        yield f"{records} cannot be written to {held.to_topic}: {held.reason}"
 
 
 def _unavailable(health: Health) -> Iterator[str]:

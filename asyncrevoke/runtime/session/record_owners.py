@@ -10,7 +10,13 @@ from asyncrevoke.runtime.hooks.running_calls import ReportsRunningCalls
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.model import BlockingRecord, FailurePause, PollResult, TopicPartition
+    from asyncrevoke.model import (
+        BlockingRecord,
+        FailurePause,
+        PollResult,
+        TopicPartition,
+        UnwrittenRecords,
+    )
     from asyncrevoke.runtime.hooks.running_calls import RunningCall
 
 
@@ -28,6 +34,10 @@ class RecordOwner(Protocol):
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """The user has resumed the partitions: start records of them again."""
+
+    def unwritten(self) -> Iterable[UnwrittenRecords]:
+        """The failed records that are held until another topic takes them."""
+        ...
 
 
 @runtime_checkable
@@ -124,6 +134,11 @@ class RecordOwners:
         for owner in self._owners:
             if isinstance(owner, ReportsPauses):
                 yield from owner.failure_pauses()
+
+    def unwritten(self) -> Iterator[UnwrittenRecords]:
+        """The failed records that are held until another topic takes them."""
+        for owner in list(self._owners):
+            yield from owner.unwritten()
 
     def name_of(self, record: BlockingRecord) -> str | None:
         """The handler or function that has a record; None if unknown."""

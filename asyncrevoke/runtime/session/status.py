@@ -14,7 +14,12 @@ from asyncrevoke.runtime.hooks.running_calls import RunningCalls
 
 if TYPE_CHECKING:
     from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.model import BlockingRecord, FailurePause, RunningHandler
+    from asyncrevoke.model import (
+        BlockingRecord,
+        FailurePause,
+        RunningHandler,
+        UnwrittenRecords,
+    )
     from asyncrevoke.runtime.session.record_owners import RecordOwners
 
 
@@ -43,12 +48,17 @@ class SessionStatus:
         """Why partitions are paused until failed records succeed."""
         return tuple(self._owners.failure_pauses())
 
+    def unwritten(self) -> tuple[UnwrittenRecords, ...]:
+        """The failed records that are held until another topic takes them."""
+        return tuple(self._owners.unwritten())
+
     def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
         now = self._loop.time()
         health = self._core.health(now)._replace(
             blocking_records=self.blocking(),
             failure_pauses=self.failure_pauses(),
+            unwritten=self.unwritten(),
             running=self.running(),
         )
         return ConsumerSnapshot(now, health, partition_statuses(self._core.assignment))

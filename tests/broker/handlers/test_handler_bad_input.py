@@ -32,7 +32,7 @@ def kafka(kafka_broker: RunningBroker, kafka_topic: str) -> HandlerTopic:
 
 
 @pytest.mark.kafka_topic(partitions=1)
-async def test_a_dead_letter_topic_that_does_not_exist_pauses_the_partition_until_it_does(
+async def test_records_wait_for_a_dead_letter_topic_that_does_not_exist_until_it_does(
     kafka: HandlerTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     await kafka.produce(10)
@@ -47,17 +47,19 @@ async def test_a_dead_letter_topic_that_does_not_exist_pauses_the_partition_unti
 
     tp = TopicPartition(kafka.topic, 0)
     async with consumer:
-        await until(lambda: consumer.health().paused_partitions)
-        assert consumer.health().paused_partitions == {tp}
-        assert "record could not be sent to another topic; partition paused" in caplog.text
+        await until(lambda: consumer.health().unwritten)
+        assert not consumer.health().paused_partitions
+        assert [each.partitions for each in consumer.health().unwritten] == [{tp}]
+        (reason,) = (each for each in consumer.probe().reasons if "cannot be written" in each)
+        assert f"topics create {kafka.dead} " in reason
+        assert caplog.text.count("records cannot be written to a topic") == 1
         assert f"to_topic={kafka.dead}" in caplog.text
-        assert f"topics create {kafka.dead} " in caplog.text
         await consumer.commit()
         assert await kafka.committed() == 4
         await kafka.create(kafka.dead)
-        consumer.resume(tp)
-        await until(lambda: calls[4] == 2 and len(calls) == 10)
+        await until(lambda: len(calls) == 10 and not consumer.health().unwritten)
         consumer.stop()
+    assert set(calls.values()) == {1}, "no handler is called again"
     assert await kafka.committed() == 10
     (letter,) = await kafka.dead_letters(1)
     assert letter.value == b"4"
@@ -124,7 +126,7 @@ async def test_a_value_of_10_mb_that_a_dead_letter_topic_rejects_is_not_dropped(
         done.append(value)
 
     async with consumer:
-        await until(lambda: consumer.health().paused_partitions)
+        await until(lambda: consumer.health().unwritten)
         consumer.stop()
     assert "raise its max.message.bytes" in caplog.text
     assert done == [b"before"]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from unit.handlers.scripted_runner import RunningHandlers, running
 from unit.handlers.scripted_source import (
     ORDERS,
-    OTHERS,
     HeldWork,
     RecordState,
     record,
@@ -164,27 +163,6 @@ async def test_a_value_that_does_not_decode_is_sent_without_any_attempt() -> Non
         letters.complete()
         await until(lambda: run.source.completions)
         await run.stop()
-
-
-async def test_a_dead_letter_that_cannot_be_sent_pauses_the_partition_and_drops_nothing() -> None:
-    work, letters = HeldWork(), HeldLetters()
-    async with burying(work, letters) as run:
-        fails, behind = record(0), record(1)
-        other = record(0, partition=OTHERS)
-        run.source.feed(fails, behind, other)
-        await until(lambda: len(work.running) == 2)
-        work.end(fails, error=BOOM)
-        await until(lambda: letters.open)
-        letters.complete(OSError("no broker"))
-        await until(lambda: run.source.paused == [ORDERS])
-        assert run.source.state_of(fails) is RecordState.ABANDONED
-        assert run.source.commit_point([fails, behind]) == 0
-        ((_, event, fields),) = (line for line in run.log.lines if line[0] == "error")
-        assert event.startswith("record could not be sent to another topic; partition paused")
-        assert str(fields["exc_info"]) == "no broker"
-        work.end()
-        await run.stop()
-        assert run.source.state_of(other) is RecordState.DONE
 
 
 async def test_a_dead_letter_is_sent_during_a_revocation_too() -> None:

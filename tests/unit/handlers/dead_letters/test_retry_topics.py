@@ -245,7 +245,7 @@ async def test_auto_offset_reset_skips_no_record_of_a_retry_topic() -> None:
             assert [record.value for _, _, record in failing.calls] == [b"left there"]
 
 
-async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drops_nothing(
+async def test_a_record_that_its_retry_topic_rejects_is_held_until_it_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failing = FailingHandler(1, retry_topic=LATER)
@@ -258,14 +258,20 @@ async def test_a_retry_message_that_cannot_be_sent_pauses_its_partition_and_drop
         monkeypatch.setattr(t._cluster, "_produce", reject)
         await t.publish("orders", "bad")
         await t.advance(5)
-        assert failing.consumer.health().paused_partitions == {TopicPartition("orders", 0)}
+        (held,) = failing.consumer.health().unwritten
+        assert (held.to_topic, held.records) == ("orders.retry", 1)
+        assert held.reason == "a policy of the broker rejects the record"
+        probe = failing.consumer.probe()
+        assert (probe.live, probe.ready) == (True, False)
+        (reason,) = probe.reasons
+        assert reason == f"1 failed record cannot be written to orders.retry: {held.reason}"
         assert t.committed("orders", 0) in (None, 0)
         monkeypatch.undo()
-        failing.consumer.resume(TopicPartition("orders", 0))
-        await t.advance(1)
-        assert len(failing.calls) == 2
+        await t.advance(11)
+        assert t.committed("orders", 0) == 1
+        assert failing.consumer.probe().ready
         await t.advance(60)
-        assert failing.attempts[-1][1] == 2
+        assert [attempt for _, attempt in failing.attempts] == [1, 2]
 
 
 async def test_the_failed_values_of_a_batch_come_back_as_a_batch() -> None:
