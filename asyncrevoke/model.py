@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -245,6 +245,8 @@ class UnreadableRecord(Record, frozen=True, gc=False, eq=False):
     detail: str = ""
 
 
+_OF_RECORDS: Final = frozenset(name for name in dir(Record) if not name.startswith("_"))
+
 if TYPE_CHECKING:
     # Type checkers infer the types of unpacked names only from a tuple.
     class _Unpacks(tuple[Sequence[Record], frozenset[TopicPartition], frozenset[TopicPartition]]):
@@ -263,9 +265,32 @@ else:
         __slots__ = ()
 
         def __iter__(self) -> Iterator[object]:
-            yield self.records
+            yield _UnpackedRecords(self.records)
             yield self.to_be_revoked
             yield self.lost
+
+        def __getattr__(self, name: str) -> object:
+            if name in _OF_RECORDS:
+                raise AttributeError(
+                    f"a batch has no {name!r}, its records have: use `for record in "
+                    "batch.records`, or `async for record in consumer.records()` for one record "
+                    "after another"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    class _UnpackedRecords(list):
+        """The records of a batch as its first part. A loop over the batch itself gets them, too."""
+
+        __slots__ = ()
+
+        def __getattr__(self, name: str) -> object:
+            if name in _OF_RECORDS:
+                raise AttributeError(
+                    f"a list of records has no {name!r}: `for record in batch` gives the parts of "
+                    "the batch, which are records, to_be_revoked and lost; use `for record in "
+                    "batch.records`"
+                )
+            raise AttributeError(f"'list' object has no attribute {name!r}")
 
 
 class PollResult(_Unpacks):

@@ -33,6 +33,8 @@ _SENTENCES = {
     "exclude_internal_topics": "internal topics are read only when they are named: leave it out",
     "connections_max_idle_ms": "idle connections are renewed when needed: leave it out",
     "retry_backoff_ms": "retries back off by themselves, with jitter: leave it out",
+    "acks": "results and dead letters are acknowledged by all in-sync replicas: leave it out",
+    "max_workers": "use concurrency=..., the calls of handlers that run at once",
     "topics": 'topics come first, without a name: Consumer("orders", "clicks", ...)',
     "topic": 'topics come first, without a name: Consumer("orders", ...)',
 }
@@ -60,6 +62,25 @@ _TIMES = (
     "commit_interval",
 )
 
+# Options of a handler that the consumer does not have, too.
+_OF_HANDLERS = frozenset(
+    (
+        "batch",
+        "dead_letter",
+        "max_handler_time",
+        "max_records",
+        "max_wait",
+        "on_error",
+        "publish_to",
+        "rate_limit",
+        "retry",
+        "retry_topic",
+        "run_in",
+        "unmatched",
+        "where",
+    )
+)
+
 _RENAMED = {
     "rack_id": "client_rack",
     "rack": "client_rack",
@@ -80,6 +101,11 @@ def old_name(name: str, value: object) -> str | None:
     plain = name.replace(".", "_")
     if (sentence := _SENTENCES.get(plain)) is not None:
         return f"there is no option {name}: {sentence}"
+    if plain in _OF_HANDLERS:
+        return (
+            f"there is no option {name}: it is an option of a handler: "
+            f'@consumer.handler("orders", {name}=...)'
+        )
     if plain.endswith("_ms"):
         wanted = _RENAMED_TIMES.get(plain, plain[:-3])
         if wanted in _TIMES:

@@ -24,6 +24,15 @@ class _SecurityOptions(Protocol):
     def sasl_oauth_token_provider(self) -> object | None: ...
 
 
+def mechanism_without_sasl(protocol: str) -> ConfigError:
+    """The error for a mechanism that the security protocol does not use."""
+    wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
+    return ConfigError(
+        f'sasl_mechanism is given, but security_protocol="{protocol}" would not use it: '
+        f"use security_protocol {wanted}"
+    )
+
+
 def check_security(config: _SecurityOptions) -> None:
     """Raise ConfigError for security options that contradict each other."""
     protocol = config.security_protocol
@@ -40,6 +49,8 @@ def check_security(config: _SecurityOptions) -> None:
                     f'{name} is given, but security_protocol="{protocol}" would not use it: '
                     f"use security_protocol {wanted}"
                 )
+        if config.sasl_mechanism != "PLAIN":  # the default
+            raise mechanism_without_sasl(protocol)
     elif config.sasl_mechanism == "OAUTHBEARER":
         if config.sasl_oauth_token_provider is None:
             raise ConfigError(

@@ -18,6 +18,7 @@ MAX_TOPICS: Final = 100_000
 MAX_TOPIC_BYTES: Final = 3 * 2**19
 # Of one member: each partition that is started takes about 40 µs and 4 KiB.
 MAX_ASSIGNED: Final = 100_000
+_NAMES: Final = "letters, digits, '.', '_' and '-', at most 249 of them"
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -103,10 +104,21 @@ def reject_both(topics: tuple[str, ...], pattern: re.Pattern[str] | BrokerPatter
         )
 
 
+def check_topic(topic: object, option: str, several: str = "") -> str:
+    """A legal topic name. ``several`` says what to use instead of several topics."""
+    if isinstance(topic, str) and is_legal_topic(topic):
+        return topic
+    if isinstance(topic, str):
+        raise ConfigError(f"{option}: {shown_option(topic)} is no name of a topic: {_NAMES}")
+    shown = shown_option(topic)
+    hint = f": {several}" if several and isinstance(topic, (list, tuple, set, frozenset)) else ""
+    raise ConfigError(f"{option} takes the name of one topic, not {shown}{hint}")
+
+
 def _check_name(topic: str, call: str) -> None:
     if is_legal_topic(topic):
         return
-    hint = "letters, digits, '.', '_' and '-', at most 249 of them"
+    hint = _NAMES
     if "@" not in topic and any(char in topic for char in "*^$[]()|+?"):
         hint = f'for a regular expression use {call}(pattern="{topic}")'
     elif "@" not in topic and "," in topic:

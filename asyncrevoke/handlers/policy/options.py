@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 from asyncrevoke.config import ConsumerOptions, OrderBy, checks
 from asyncrevoke.config.inherit import INHERIT, Inherit
 from asyncrevoke.config.record_function import check_record_function
-from asyncrevoke.config.topics import check_topics
+from asyncrevoke.config.topics import check_topic, check_topics
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
 from asyncrevoke.handlers.policy.limits import HandlerLimits, check_limits
@@ -24,9 +24,21 @@ from asyncrevoke.printable import shown_option
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import Handler
 
-# Options of FastStream's and faust's subscribers -> what to write instead.
+_TOPICS_FIRST = 'topics come first, without a name: handler("orders")'
+_DEAD_LETTER = 'use dead_letter="orders.dlq"'
+_ATTEMPTS = "use retry=Retry(attempts=3)"
+
+# Names that other clients use, FastStream and faust among them -> what to write instead.
 _OTHER_NAMES = {
-    "max_workers": "use concurrency=..., or leave it out: 64 calls run at once",
+    "topic": _TOPICS_FIRST,
+    "topics": _TOPICS_FIRST,
+    "max_workers": "use concurrency=..., or leave it out: the consumer's concurrency applies",
+    "workers": "use concurrency=..., or leave it out: the consumer's concurrency applies",
+    "dead_letter_topic": _DEAD_LETTER,
+    "dlq": _DEAD_LETTER,
+    "retries": _ATTEMPTS,
+    "max_retries": _ATTEMPTS,
+    "acks": "results are acknowledged by all in-sync replicas: leave it out",
     "ack_policy": "leave it out: a record is committed after its handler, see retry and on_error",
     "no_ack": "leave it out: a record is committed after its handler, see retry and on_error",
     "filter": "use where=...",
@@ -180,7 +192,7 @@ def check_failure_options(retry: object, dead_letter: object, on_error: object) 
         )
     if dead_letter is None:
         return
-    check_topics((dead_letter,), "dead_letter")
+    check_topic(dead_letter, "dead_letter", 'dead_letter="orders.dlq"')
     if on_error is not None:
         raise ConfigError(
             "dead_letter says what happens to a record that has failed for good, and so does "
@@ -205,7 +217,11 @@ def _checked_publish_to(
 ) -> str | None:
     if publish_to is None:
         return None
-    check_topics((publish_to,), "publish_to")
+    check_topic(
+        publish_to,
+        "publish_to",
+        "for results to other topics return or yield Message(value, topic=...)",
+    )
     if publish_to in topics or (pattern is not None and pattern.fullmatch(publish_to)):
         raise ConfigError(
             f'publish_to="{publish_to}" is handled by the same handler, which would read its own '

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.config import checks
-from asyncrevoke.config.topics import check_topics
+from asyncrevoke.config.topics import check_topic
 from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
 from asyncrevoke.printable import shown_option
 
@@ -31,7 +31,7 @@ class RetryTopic:
     attempts: int | None = 3
 
     def __post_init__(self) -> None:
-        check_topics((self.topic,), "RetryTopic")
+        check_topic(self.topic, "RetryTopic")
         checks.seconds()("RetryTopic(delay)", self.delay)
         attempts = cast("object", self.attempts)
         if attempts is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError
@@ -10,7 +11,7 @@ from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
 from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from asyncrevoke.config import CommitMode
     from asyncrevoke.model import OffsetAndTimestamp
@@ -22,6 +23,11 @@ Partition: TypeAlias = TopicPartition | tuple[str, int]
 # Timestamps of ListOffsets for the ends of a log.
 _LATEST = -1
 _EARLIEST = -2
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Seconds since the epoch, from 2001 on. As milliseconds they would be days of 1970 to 1973.
+_EPOCH_SECONDS = range(10**9, 10**11 + 1)
+_LAST = 2**63 - 1
 
 
 class SessionCalls:
@@ -114,16 +120,23 @@ class PartitionCalls(SessionCalls):
         return cast("dict[TopicPartition, OffsetAndMetadata | None]", result)
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+        self,
+        timestamps: Mapping[TopicPartition, int | datetime | timedelta]
+        | Mapping[tuple[str, int], int | datetime | timedelta],
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset at or after each timestamp (ms since the epoch), None without one."""
-        for tp, timestamp in timestamps.items():
-            if timestamp < 0:
-                raise ValueError(
-                    f"timestamp {timestamp} of {to_partition(tp)} is negative: use "
-                    "beginning_offsets or end_offsets for the ends"
-                )
-        return await self._offsets({to_partition(tp): at for tp, at in timestamps.items()})
+        """The first offset at or after each time, None without one.
+
+        A time is a datetime with a time zone, a timedelta before now, or milliseconds since the
+        epoch. Raises ConfigError for another type, and ValueError for a time before the epoch, for
+        a datetime without a time zone, and for an int from 10^9 to 10^11, which are seconds since
+        the epoch.
+        """
+        session = self._readable()
+        wanted: dict[TopicPartition, int] = {}
+        for given, at in timestamps.items():
+            partition = to_partition(given)
+            wanted[partition] = to_timestamp(partition, at, session.wall_clock)
+        return await self._offsets(wanted)
 
     async def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
@@ -187,6 +200,39 @@ def to_partition(given: object) -> TopicPartition:
             raise ConfigError(
                 f"a partition is TopicPartition(topic, partition), not {shown_option(given)}"
             )
+
+
+def to_timestamp(
+    partition: TopicPartition, at: int | datetime | timedelta, wall_clock: Callable[[], float]
+) -> int:
+    """Milliseconds since the epoch from a user's argument. Raises ConfigError and ValueError."""
+    given = cast("object", at)
+    if isinstance(given, timedelta):
+        given = round((wall_clock() - given.total_seconds()) * 1000)
+    elif isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise ValueError(
+                f"{given!r} of {partition} has no time zone: use datetime(..., tzinfo=...)"
+            )
+        given = (given - _EPOCH) // timedelta(milliseconds=1)
+    elif not isinstance(given, int) or isinstance(given, bool):
+        raise ConfigError(
+            f"a time is a datetime with a time zone, a timedelta before now, or milliseconds since "
+            f"the epoch as an int, not {shown_option(given)}"
+        )
+    elif given in _EPOCH_SECONDS:
+        raise ValueError(
+            f"timestamp {given} of {partition} is in seconds: times are in milliseconds since the "
+            "epoch; a datetime with a time zone is a time, too"
+        )
+    if given < 0:
+        raise ValueError(
+            f"timestamp {given} of {partition} is negative: use beginning_offsets or end_offsets "
+            "for the ends"
+        )
+    if given > _LAST:
+        raise ValueError(f"timestamp {given} of {partition} has more than 64 bits")
+    return given
 
 
 def to_partitions(given: Iterable[object]) -> list[TopicPartition]:

@@ -101,12 +101,18 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"bootstrap_servers": "::1:9092"}, "in brackets, like [::1]:9092"),
     ({"bootstrap_servers": "[::1"}, "looks like [::1]:9092"),
     ({"bootstrap_servers": "[::1]9092"}, "looks like [::1]:9092"),
+    # Names of other clients.
+    ({"acks": "all"}, "acknowledged by all in-sync replicas: leave it out"),
+    ({"max_workers": 4}, "use concurrency=..."),
     # Security.
     ({"ssl_context": object()}, "ssl.create_default_context("),
     ({"ssl_context": ssl.create_default_context()}, 'use security_protocol="SSL"'),
     ({"sasl_plain_password": "secret"}, "use security_protocol SASL_PLAINTEXT or SASL_SSL"),
     ({"security_protocol": "SSL", "sasl_plain_username": "me"}, "use security_protocol SASL_SSL"),
     ({"security_protocol": "TLS"}, '"SASL_SSL"'),
+    ({"sasl_mechanism": "PLAIN"}, "use security_protocol SASL_PLAINTEXT or SASL_SSL"),
+    ({"sasl_mechanism": "SCRAM-SHA-512"}, "use security_protocol SASL_PLAINTEXT or SASL_SSL"),
+    ({"sasl_mechanism": "PLAIN", "security_protocol": "SSL"}, "use security_protocol SASL_SSL"),
     (SASL, "needs sasl_plain_username and sasl_plain_password"),
     ({**SASL, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
     ({"sasl_oauth_token_provider": object()}, "async def token"),
@@ -127,6 +133,15 @@ def test_an_invalid_option_raises_an_error_that_names_the_fix(
     with pytest.raises(ConfigError) as caught:
         ConsumerConfig.from_options(**options)
     assert fix in str(caught.value)
+
+
+def test_each_option_of_handlers_alone_names_the_handler() -> None:
+    from asyncrevoke.handlers.policy.registration import HandlerOptions
+
+    own = set(HandlerOptions.__annotations__) - set(ConsumerOptions.__annotations__)
+    for name in own - {"decoder", "pattern"}:  # the consumer takes these, too
+        with pytest.raises(ConfigError, match=rf'@consumer.handler\("orders", {name}=...\)'):
+            ConsumerConfig.from_options(**{name: None})
 
 
 def test_defaults_are_as_documented() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from contextlib import asynccontextmanager, nullcontext
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -283,6 +284,78 @@ async def test_negative_offsets_and_partitions_raise_errors() -> None:
             ours.pause([ORDERS])  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="at least 1"):
             await ours.poll(max_records=0)
+
+
+async def test_a_loop_over_batches_that_uses_them_as_records_is_told_of_records() -> None:
+    async with consumer("orders") as ours:
+        ours.deliver(result(1))
+        with pytest.raises(AttributeError, match=r"async for record in consumer.records\(\)"):
+            async for batch in ours:
+                batch.value  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_loop_over_a_batch_that_uses_its_parts_as_records_is_told_of_records() -> None:
+    batch = result(1)
+    for name in ("value", "key", "offset", "headers", "topic_partition"):
+        with pytest.raises(AttributeError, match=f"no '{name}'.*for record in batch.records"):
+            for part in cast("Any", batch):
+                getattr(part, name)
+    records, to_be_revoked, lost = batch
+    assert (list(records), to_be_revoked, lost) == (list(batch.records), frozenset(), frozenset())
+    for other in (batch, records):
+        with pytest.raises(AttributeError, match="object has no attribute 'colour'"):
+            getattr(cast("Any", other), "colour")  # noqa: B009 - the name is wrong
+
+
+@pytest.mark.parametrize(
+    ("at", "milliseconds"),
+    [
+        (0, 0),
+        (10**9 - 1, 10**9 - 1),
+        (10**11 + 1, 10**11 + 1),
+        (1_764_000_000_000, 1_764_000_000_000),
+        (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), 1_767_225_600_000),
+        (datetime(2026, 1, 1, 0, 0, 0, 1500, tzinfo=UTC), 1_767_225_600_001),
+        (timedelta(hours=1), 1_767_222_000_000),
+        (timedelta(0), 1_767_225_600_000),
+    ],
+)
+async def test_a_time_is_a_datetime_a_timedelta_or_milliseconds(
+    at: int | datetime | timedelta, milliseconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with consumer("orders") as ours:
+        session = cast("Any", ours)._session
+        monkeypatch.setattr(session, "wall_clock", lambda: 1_767_225_600.0)
+        asking = asyncio.create_task(ours.offsets_for_times({ORDERS: at}))
+        await until(lambda: ours.core.asked("offsets_for_times"))
+        assert ours.core.asked("offsets_for_times") == [{ORDERS: milliseconds}]
+        asking.cancel()
+
+
+@pytest.mark.parametrize(
+    ("at", "kind", "fix"),
+    [
+        (1_764_000_000, ValueError, "is in seconds: times are in milliseconds"),
+        (10**9, ValueError, "is in seconds"),
+        (10**11, ValueError, "is in seconds"),
+        (-1, ValueError, "use beginning_offsets or end_offsets"),
+        (datetime(1969, 1, 1, tzinfo=UTC), ValueError, "is negative"),
+        (timedelta(days=100_000), ValueError, "is negative"),
+        (datetime(2026, 1, 1), ValueError, r"use datetime\(..., tzinfo=...\)"),  # noqa: DTZ001
+        (2**63, ValueError, "more than 64 bits"),
+        (1_764_000_000.5, ConfigError, "a time is a datetime"),
+        (True, ConfigError, "a time is a datetime"),
+        ("now", ConfigError, "a time is a datetime"),
+        (None, ConfigError, "a time is a datetime"),
+    ],
+)
+async def test_what_is_no_time_is_rejected_before_a_broker_is_asked(
+    at: Any, kind: type[Exception], fix: str
+) -> None:
+    async with consumer("orders") as ours:
+        with pytest.raises(kind, match=fix):
+            await ours.offsets_for_times({ORDERS: at})
+        assert not ours.core.asked("offsets_for_times")
 
 
 async def test_a_call_that_waits_ends_when_the_consumer_is_closed() -> None:

@@ -296,6 +296,18 @@ def test_the_error_of_a_wrong_option_names_the_right_one() -> None:
 def test_the_error_of_an_option_of_the_consumer_or_another_framework_names_its_place() -> None:
     assert "Consumer(group_id=...)" in rejection(takes_bytes, group_id="billing")
     assert "use concurrency=" in rejection(takes_bytes, max_workers=4)
+    for name in ("topic", "topics"):
+        assert 'without a name: handler("orders")' in rejection(takes_bytes, **{name: "orders"})
+    for name in ("dlq", "dead_letter_topic"):
+        assert 'use dead_letter="orders.dlq"' in rejection(takes_bytes, **{name: "orders.dlq"})
+    for name in ("retries", "max_retries"):
+        assert "use retry=Retry(attempts=3)" in rejection(takes_bytes, **{name: 3})
+    assert "leave it out" in rejection(takes_bytes, acks="all")
+    several = rejection(takes_bytes, publish_to=["a", "b"])
+    assert "publish_to takes the name of one topic, not ['a', 'b']" in several
+    assert "return or yield Message(value, topic=...)" in several
+    assert 'dead_letter="orders.dlq"' in rejection(takes_bytes, dead_letter=["orders.dlq"])
+    assert "at most 249" in rejection(takes_bytes, publish_to="a.*")
     assert "use where=" in rejection(takes_bytes, filter=len)
     assert "leave it out" in rejection(takes_bytes, ack_policy=None)
 
@@ -313,7 +325,7 @@ def test_a_dead_letter_topic_that_cannot_work_is_rejected() -> None:
     assert "leave out one of them" in both
     assert "read again for ever" in rejection(takes_bytes, "a", "b", dead_letter="b")
     assert "no name of a topic" in rejection(takes_bytes, dead_letter="orders dlq")
-    assert "names of topics" in rejection(takes_bytes, dead_letter=True)
+    assert "the name of one topic" in rejection(takes_bytes, dead_letter=True)
     with pytest.raises(ConfigError, match="read again for ever"):
         Router().handler(pattern="orders.*", dead_letter="orders.dlq")
 
