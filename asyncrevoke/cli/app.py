@@ -1,26 +1,152 @@
-"""Collects the commands of ``asyncrevoke``."""
+"""Lists the commands of ``asyncrevoke``, and imports the one that is called."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol, cast
 
 import typer
+from typer.core import TyperGroup
 
 import asyncrevoke
-from asyncrevoke.cli.audit import audit
-from asyncrevoke.cli.broker.command import broker
-from asyncrevoke.cli.broker.topics import topics
-from asyncrevoke.cli.dashboard import dashboard
-from asyncrevoke.cli.dead_letters import dead_letters
-from asyncrevoke.cli.demo.command import demo
-from asyncrevoke.cli.groups.command import groups
-from asyncrevoke.cli.handover import handover
-from asyncrevoke.cli.init.command import init
-from asyncrevoke.cli.journal import journal
-from asyncrevoke.cli.replay import replay
-from asyncrevoke.cli.run.command import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+
+class _Listed(NamedTuple):
+    """A command in the list of commands: the first sentence of its help, and where it is."""
+
+    help: str
+    module: str
+
+
+COMMANDS: Final = {
+    "run": _Listed(
+        "Handle records with the handlers of consumers until SIGINT or SIGTERM, then drain.",
+        "run.command",
+    ),
+    "init": _Listed(
+        "Write a small working project: handlers, their tests, pyproject.toml and README.md.",
+        "init.command",
+    ),
+    "demo": _Listed(
+        "Watch a group of consumers on a real Apache Kafka while its members join and leave.",
+        "demo.command",
+    ),
+    "broker": _Listed(
+        "Run a real Apache Kafka on this machine, without Docker, until Ctrl-C.",
+        "broker.command",
+    ),
+    "groups": _Listed(
+        "List consumer groups with their members and lag, or show one: members, assignments, lag, "
+        "and the members that delay a rebalance.",
+        "groups.command",
+    ),
+    "dashboard": _Listed(
+        "Show a consumer group on a live page until Ctrl-C: owners of partitions, and lag.",
+        "dashboard",
+    ),
+    "replay": _Listed(
+        "Run a consumer's handlers again on a part of a topic, on a Spark cluster.", "replay"
+    ),
+    "handover": _Listed(
+        "Let a consumer group continue where a streaming query of Spark has stopped.", "handover"
+    ),
+    "audit": _Listed(
+        "Check whether records were lost, repeated or reordered, by comparing journals with the "
+        "topic.",
+        "audit",
+    ),
+    "topics": _Listed("Create topics on a broker.", "broker.topics"),
+    "journal": _Listed(
+        "Check, show and collect the journals of Consumer(..., journal=Journal(path)).", "journal"
+    ),
+    "dead-letters": _Listed(
+        "List, show and replay dead letters: records that could not be handled.", "dead_letters"
+    ),
+}
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name. Each is imported when it is looked up."""
+
+    def __init__(self) -> None:
+        self._imported: dict[str, object] = {}
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._imported:
+            module = import_module(f"asyncrevoke.cli.{COMMANDS[name].module}")
+            found: object = getattr(module, name.replace("-", "_"))
+            self._imported[name] = _built(found, name)
+        return self._imported[name]
+
+    def __setitem__(self, name: str, command: object) -> None:
+        self._imported[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"the command {name} stays")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+def _built(found: Any, name: str) -> Any:  # noqa: ANN401 - a function, or commands of its own
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        alone.command(name)(found)
+        return typer.main.get_command(alone)
+    found.rich_markup_mode = "markdown"
+    group = typer.main.get_group(found)
+    group.name = name
+    return group
+
+
+class _HelpFormatter(Protocol):
+    """The formatter of typer, which has no public name."""
+
+    buffer: list[str]
+
+    def getvalue(self) -> str: ...
+
+    def section(self, name: str) -> AbstractContextManager[None]: ...
+
+    def write_dl(self, rows: Sequence[tuple[str, str]]) -> None: ...
+
+
+class _ImportedWhenCalled(TyperGroup):
+    """Imports a command when it is called, and none to list them."""
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - those of typer
+        super().__init__(**attributes)
+        self.commands = cast("Any", _Commands())
+
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 - of the base
+        """The names, in the order of the list."""
+        return list(COMMANDS)
+
+    def format_help(self, ctx: object, formatter: _HelpFormatter) -> None:
+        """Print the help as plain text, as to import what draws frames takes longer than all else.
+
+        Like the help with frames, it is not returned: typer prints an error without arguments so.
+        """
+        super(TyperGroup, self).format_help(cast("Any", ctx), cast("Any", formatter))
+        typer.echo(formatter.getvalue().rstrip())
+        formatter.buffer.clear()
+
+    def format_commands(self, ctx: object, formatter: _HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, listed.help) for name, listed in COMMANDS.items()])
+
 
 app = typer.Typer(
+    cls=_ImportedWhenCalled,
     help="A Kafka consumer that keeps processing records while the group rebalances.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
@@ -43,17 +169,3 @@ def options(
     ] = False,
 ) -> None:
     """Options of the command itself."""
-
-
-app.command()(run)
-app.command()(init)
-app.command()(demo)
-app.command()(broker)
-app.add_typer(topics, name="topics")
-app.command()(groups)
-app.add_typer(journal, name="journal")
-app.command()(dashboard)
-app.add_typer(dead_letters, name="dead-letters")
-app.command()(replay)
-app.command()(handover)
-app.command()(audit)

@@ -4,6 +4,7 @@ import importlib.util
 import io
 import sys
 from importlib.metadata import version
+from typing import Any, cast
 
 import pytest
 import typer
@@ -11,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from asyncrevoke.cli import main
-from asyncrevoke.cli.app import app
+from asyncrevoke.cli.app import COMMANDS, app
 from asyncrevoke.cli.broker.command import topic_argument
 from asyncrevoke.cli.terminal import print_line
 
@@ -91,3 +92,14 @@ def test_a_line_is_wrapped_in_a_terminal_and_not_in_a_file() -> None:
         console = Console(file=file, width=80, force_terminal=terminal)
         print_line(console, "a word " * 20)
         assert len(file.getvalue().splitlines()) == lines
+
+
+def test_the_list_of_commands_says_of_each_what_its_own_help_says_first() -> None:
+    group = cast("Any", typer.main.get_command(app))
+    context = typer.Context(group)
+    listed = {name: each.help for name, each in COMMANDS.items()}
+    assert listed == {
+        name: command.get_short_help_str(1000).replace("`", "")
+        for name, command in group.commands.items()
+    }
+    assert list(listed) == group.list_commands(context)

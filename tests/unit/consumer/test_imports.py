@@ -59,8 +59,25 @@ def test_handlers_load_the_producer_only_when_they_publish(module: str) -> None:
 
 
 def test_the_command_line_loads_no_client_before_a_command_needs_one() -> None:
-    loaded = set(loaded_by("import asyncrevoke.cli.app"))
-    assert loaded == {"rich"}, "which is how it prints"
+    commands = (
+        "import typer, asyncrevoke.cli.app as cli; dict(typer.main.get_command(cli.app).commands)"
+    )
+    assert loaded_by(commands) == ["rich"], "which is how it prints"
+
+
+def test_the_list_of_commands_loads_no_command_and_nothing_that_draws() -> None:
+    shown = """
+import asyncrevoke.cli, sys
+sys.argv = ["asyncrevoke", "--help"]
+try:
+    asyncrevoke.cli.main()
+except SystemExit as ended:
+    assert not ended.code
+print("--")
+"""
+    names = ["rich", "structlog", "asyncio", "msgspec", "asyncrevoke.config", "asyncrevoke.cli.run"]
+    *_, loaded = " ".join(loaded_by(shown, names)).split("--")
+    assert loaded == ""
 
 
 def test_the_check_of_loaded_modules_can_fail() -> None:
