@@ -298,8 +298,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             @consumer.partition_lifespan
             async def counts(partition: AssignedPartition) -> AsyncGenerator[Counts]:
                 counts = await load(partition.topic_partition)
-                partition.seek(counts.next_offset)
+                partition.seek(*counts.progress)
                 yield counts                    # HandlerContext.partition_state
+                counts.progress = partition.progress
                 await save(counts)
 
         The function is an async generator, or returns an async context manager. It is entered for

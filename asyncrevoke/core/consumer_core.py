@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.core.io.deadline import Deadline
     from asyncrevoke.core.membership.subscription_state import Membership
+    from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import BrokerPattern
@@ -231,6 +232,28 @@ class ConsumerCore:
         tracker = None if instance is None else instance.tracker
         return None if tracker is None else tracker.commit_point
 
+    def has_completed_beyond(self, partition: TopicPartition) -> bool:
+        """Whether a record after :meth:`offset_to_commit` was completed since the partition was
+        positioned."""
+        instance = self.assignment.get(partition)
+        tracker = None if instance is None else instance.tracker
+        return tracker is not None and tracker.count_done(tracker.commit_point) > 0
+
+    def completion_map(self, partition: TopicPartition) -> str | None:
+        """What is completed after :meth:`offset_to_commit`, empty if nothing is; None if a map has
+        no room for it."""
+        instance = self.assignment.get(partition)
+        tracker = None if instance is None else instance.tracker
+        return "" if tracker is None else self._parts.maps.complete(tracker)
+
+    def revocation_ends_in(self, now: float, partition: TopicPartition) -> float | None:
+        """Seconds until the partition is lost unless it is released, or its last commit is sent;
+        None if it is not revoked, or has no deadline."""
+        instance = self.assignment.get(partition)
+        if instance is None or not instance.revoking or instance.deadline is None:
+            return None
+        return instance.deadline - self.revocation.margin(instance) - now
+
     # --- subscription ----------------------------------------------------------------------------
 
     def subscribe(
@@ -290,9 +313,15 @@ class ConsumerCore:
         self.seeking.fetch_until(ends)
         self._parts.after_event(now)
 
-    def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
+    def seek(
+        self,
+        now: float,
+        partition: TopicPartition,
+        offset: int,
+        completed: CompletionMap | None = None,
+    ) -> None:
         """See :meth:`Seeking.seek`."""
-        self.seeking.seek(now, partition, offset)
+        self.seeking.seek(now, partition, offset, completed)
         self._poller.position_set((partition,))
         self._parts.after_event(now)
 

@@ -11,6 +11,7 @@ from asyncrevoke.handlers.policy.batch import first_unfinished_offset, unfinishe
 from asyncrevoke.handlers.scheduling.in_flight_limits import HandlerInFlightLimits
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.runtime.hooks.running_calls import RunningCall
+from asyncrevoke.runtime.session.shutdown_deadline import time_for_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,7 +45,8 @@ class HandlerRunner:
         self._context = context
         self._log = context.log
         self._failure: BaseException | None = None
-        self._gap_timer: Timer | None = None
+        # When gaps of revoked partitions are dropped, and those of all when the source has stopped.
+        self._gap_timers: dict[TopicPartition | None, Timer] = {}
         self._pipeline = pipeline = HandlerPipeline(
             source, source.membership, lookup, context, self
         )
@@ -86,8 +88,8 @@ class HandlerRunner:
                 )
             raise
         finally:
-            if self._gap_timer is not None:
-                self._gap_timer.cancel()
+            for timer in self._gap_timers.values():
+                timer.cancel()
             await pipeline.close()
         if self._failure is not None:
             raise self._failure
@@ -171,12 +173,36 @@ class HandlerRunner:
             seconds = deadline.until_gaps_end()
             if seconds is not None:
                 self._log.info("closing; handling gaps first", seconds=round(seconds, 3))
-                self._gap_timer = self._context.clock.call_later(seconds, self._drop_gaps)
+                timer = self._context.clock.call_later(seconds, self._drop_gaps)
+                self._gap_timers[None] = timer
+
+    def _drop_gap_in_time(self, partition: TopicPartition) -> None:
+        """Drop the gap of a revoked partition in time for its running handlers, and its lifespan,
+        to end before its deadline."""
+        seconds = self._source.revocation_ends_in(partition)
+        former = self._gap_timers.pop(partition, None)
+        if former is not None:
+            former.cancel()
+        if seconds is not None:
+            self._gap_timers[partition] = self._context.clock.call_later(
+                max(0.0, seconds - time_for_running(seconds)), lambda: self._drop_gap(partition)
+            )
+
+    def _drop_gap(self, partition: TopicPartition) -> None:
+        del self._gap_timers[partition]
+        if self._source.is_revoking(partition):
+            self._log_gaps_dropped(partition=str(partition))
+            self._pipeline.backlog.drop_gap(partition)
 
     def _drop_gaps(self) -> None:
         if self._failure is None:
-            self._log.warning("close_timeout is near; gaps dropped, records may be processed again")
+            self._log_gaps_dropped()
         self._pipeline.backlog.stop()
+
+    def _log_gaps_dropped(self, **fields: object) -> None:
+        self._log.warning(
+            "deadline is near; gaps dropped, records may be processed again", **fields
+        )
 
     async def _poll_until_stopped(self) -> None:
         while self._failure is None:
@@ -220,7 +246,8 @@ class HandlerRunner:
                 backlog.put(partition, (last,), ordering)
         self._pipeline.pool.notify()
         for partition in sorted(batch.to_be_revoked):
-            backlog.revocation_announced(partition)
+            if backlog.revocation_announced(partition):
+                self._drop_gap_in_time(partition)
 
     def _take_matched(
         self,

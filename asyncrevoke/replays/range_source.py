@@ -138,6 +138,11 @@ class RangeSource:
         del partition, unstarted
         return 0
 
+    def revocation_ends_in(self, partition: TopicPartition) -> float | None:
+        """In a replay, no partition is revoked."""
+        del partition
+        return None
+
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         """Does nothing: records that were not started fail the range."""
         del partition, offset

@@ -6,6 +6,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.partition.completion_map import (
+    LONGEST,
     CompletionMap,
     decode,
     encode,
@@ -89,6 +90,17 @@ class CompletionMaps:
         running = ((offset, offset + 1) for offset in started)
         runs = list(merge(tracker.completed_runs(), running))
         return lowest_offset_that_fits(tracker.commit_point, runs, self._limit)
+
+    @staticmethod
+    def complete(tracker: OffsetTracker) -> str | None:
+        """A map of everything done beyond the commit point, for the application to store; None if
+        it has more runs than a map may have."""
+        if tracker.is_contiguous:
+            return ""
+        encoded = encode(
+            tracker.commit_point, tracker.completed_runs(), tracker.leader_epoch, LONGEST
+        )
+        return encoded.metadata if encoded.cut_at is None else None
 
     def too_large(self, instance: PartitionInstance, metadata: str) -> None:
         """The broker rejects metadata of this size: write less from now on. This commit has none,

@@ -325,15 +325,15 @@ class CompletionTracker:
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         """At a revocation or a stop: the offset from which on unstarted records may be dropped
         without the next owner repeating a record that is done. Those after the last started one may
-        always be.
+        always be. A lifespan may store an offset alone, whoever reads completion maps.
 
         0 with ``revoke_gaps="drop"``, or if the partition is not assigned.
         """
         instance = self._assignment.get(partition)
         tracker = None if instance is None else instance.tracker
-        if tracker is None or self._drops_gaps:
+        if instance is None or tracker is None or self._drops_gaps:
             return 0
-        if not self._revocation.maps_are_read:
+        if not self._revocation.maps_are_read or instance.has_unfinished_lifespan:
             return _NO_OFFSET
         left = {record.offset for record in unstarted}
         started = [offset for offset in tracker.in_flight_offsets() if offset not in left]

@@ -32,8 +32,8 @@ Run: TypeAlias = tuple[int, int]
 
 _VERSION = "ar1"
 _PREFIX = len(_VERSION) + 1
-# More than any broker stores.
-_LONGEST = 1 << 16
+# More characters than any broker stores.
+LONGEST = 1 << 16
 _WIDEST = 1 << 40
 _MOST_BITS = 1 << 19
 _MOST_LENGTHS = 1 << 18
@@ -130,7 +130,7 @@ def lowest_offset_that_fits(offset: int, runs: Sequence[Run], limit: int) -> int
 
 def decode(offset: int, metadata: str) -> CompletionMap | None:
     """The runs beyond a committed offset, None if ``metadata`` (any string) is no map for it."""
-    if not metadata.startswith(_VERSION) or not _PREFIX < len(metadata) <= _LONGEST:
+    if not metadata.startswith(_VERSION) or not _PREFIX < len(metadata) <= LONGEST:
         return None
     try:
         runs, leader_epoch = _decode(offset, metadata)

@@ -116,11 +116,19 @@ class Seeking:
         """The partitions that are paused."""
         return frozenset(i.partition for i in self._assignment.live() if i.paused)
 
-    def seek(self, now: float, partition: TopicPartition, offset: int) -> None:
-        """Read ``offset`` next. Completing earlier records no longer moves the commit point."""
+    def seek(
+        self,
+        now: float,
+        partition: TopicPartition,
+        offset: int,
+        completed: CompletionMap | None = None,
+    ) -> None:
+        """Read ``offset`` next, without what is ``completed`` beyond it. Completing earlier records
+        no longer moves the commit point."""
         instance = self._seekable(partition)
         self._complete_call(instance)
-        self._place(now, instance, offset, -1)
+        self._place(now, instance, offset, -1, completed)
+        instance.set_map_unverified(completed is not None)
 
     def seek_to(
         self, now: float, call_id: int, partitions: Iterable[TopicPartition], timestamp: int

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Protocol, cast
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, cast
 
 from typing_extensions import TypeVar
 
+from asyncrevoke.core.partition.completion_map import decode
 from asyncrevoke.errors import IllegalStateError, PartitionLostError
 
 StateT = TypeVar("StateT", default=object)
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import EnterLifespan
+    from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.model import TopicPartition
 
 
 class PartitionPositions(Protocol):
     """The positions of a consumer's partitions. Implemented by :class:`Session`."""
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Fetch ``partition`` from ``offset`` next."""
+    def seek(
+        self, partition: TopicPartition, offset: int, completed: CompletionMap | None = None
+    ) -> None:
+        """Fetch ``partition`` from ``offset`` next, without records that are ``completed``."""
 
     def offset_to_commit(self, partition: TopicPartition) -> int | None:
         """The offset before which all records are done."""
+        ...
+
+    def has_completed_beyond(self, partition: TopicPartition) -> bool:
+        """Whether a record after that offset was completed by this owner."""
+        ...
+
+    def completion_map(self, partition: TopicPartition) -> str | None:
+        """All that is done after that offset; None if it does not fit into a map."""
         ...
 
 
@@ -40,6 +52,9 @@ class AssignedPartition(Generic[StateT]):
         self._entering = True
         self._exiting = False
         self._ended = False
+        # Up to where the completion map that was passed to seek() goes.
+        self._map_end = 0
+        self._is_incomplete = False
         self.state = cast("StateT", state)
 
     @property
@@ -62,16 +77,24 @@ class AssignedPartition(Generic[StateT]):
         """The offset of the first record to handle: committed, or set by :meth:`seek`."""
         return self._position
 
-    def seek(self, offset: int) -> None:
+    def seek(self, offset: int, completion_map: str = "") -> None:
         """Begin at ``offset`` instead of the committed offset, for offsets stored with the state.
 
-        Records that a previous owner completed after ``offset`` are then not skipped.
+        Records after ``offset`` that ``completion_map`` lists are skipped: pass both values of
+        :attr:`progress`. Records that a previous owner completed otherwise are not skipped.
 
         Call it before ``yield``. Raises IllegalStateError after it, PartitionLostError if the
-        partition is lost, and ValueError for a negative offset.
+        partition is lost, and ValueError for a negative offset, or for a map that is none of
+        ``offset``.
         """
         if offset < 0:
             raise ValueError(f"offset {offset} is negative: the first one of a partition is 0")
+        completed = decode(offset, completion_map) if completion_map else None
+        if completed is None and completion_map:
+            raise ValueError(
+                f"the completion map is none of offset {offset}: store and pass both values of "
+                "partition.progress together"
+            )
         self._check_owned()
         if not self._entering:
             raise IllegalStateError(
@@ -79,19 +102,62 @@ class AssignedPartition(Generic[StateT]):
                 "consumer.seek() after that"
             )
         if not self._exiting:
-            self._positions.seek(self._partition, offset)
+            self._positions.seek(self._partition, offset, completed)
         self._position = offset
+        self._map_end = 0 if completed is None else completed.end
 
     @property
     def offset_to_commit(self) -> int:
         """The offset before which all records are done, for offsets stored with the state.
 
-        After ``yield`` no handler runs, and the final commit has this offset. Raises
-        PartitionLostError if the partition is lost.
+        After ``yield`` no handler runs, and the final commit has this offset. If records after it
+        are done by then, because one before them has failed or a gap was dropped, this offset does
+        not say which records the state contains: it raises PartitionLostError, and unless that is
+        caught the partition is lost, without a final commit. :attr:`progress` says it.
+
+        Raises PartitionLostError if the partition is lost.
         """
         self._check_owned()
+        offset = self._offset()
+        if self._exiting and self._has_completed_beyond(offset):
+            self._refuse_offset(f"offset {offset}")
+        return offset
+
+    @property
+    def progress(self) -> tuple[int, str]:
+        """Which records are done, to be stored with the state: :attr:`offset_to_commit`, and a
+        completion map of the records done after it, which is empty if there are none.
+
+        The next owner passes both to :meth:`seek`. Before ``yield`` has returned, a record whose
+        handler has just ended may be missing. Raises PartitionLostError if the partition is lost,
+        or if so many records are done that no map has room for them (65,536 characters).
+        """
+        self._check_owned()
+        offset = self._offset()
+        completion_map = self._positions.completion_map(self._partition)
+        if completion_map is None:
+            self._refuse_offset("a completion map")
+        return offset, completion_map
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the lifespan was told that it cannot store what is done."""
+        return self._is_incomplete
+
+    def _offset(self) -> int:
         offset = self._positions.offset_to_commit(self._partition)
         return self._position if offset is None else offset
+
+    def _has_completed_beyond(self, offset: int) -> bool:
+        return self._map_end > offset or self._positions.has_completed_beyond(self._partition)
+
+    def _refuse_offset(self, what: str) -> NoReturn:
+        self._is_incomplete = True
+        raise PartitionLostError(
+            [self._partition],
+            f"{what} does not say which records of {self._partition} are done, as later ones are: "
+            "store both values of partition.progress, and pass them to seek()",
+        )
 
     def entered(self) -> None:
         """The lifespan has yielded: :meth:`seek` is rejected from now on."""

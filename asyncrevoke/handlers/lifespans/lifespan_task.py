@@ -33,6 +33,9 @@ class LifespanOwner(Protocol):
     def lifespan_exited(self, lifespan: LifespanTask) -> None:
         """The lifespan has exited after :meth:`LifespanTask.exit`, or its entry was cancelled."""
 
+    def lifespan_incomplete(self, lifespan: LifespanTask, error: PartitionLostError) -> None:
+        """The lifespan has exited without storing what is done."""
+
     def lifespan_failed(
         self, lifespan: LifespanTask, error: BaseException, *, entered: bool
     ) -> None:
@@ -213,6 +216,10 @@ class LifespanTask:
             else:
                 self._fail(_cancelled_itself(error))
         except Exception as error:  # noqa: BLE001 - the consumer stops and raises it
+            if isinstance(error, PartitionLostError) and self.partition.is_incomplete:
+                if not self._lost:
+                    self._owner.lifespan_incomplete(self, error)
+                return
             too_late = limit.expired() and isinstance(error, TimeoutError)
             self._fail(self._too_late("exit", self._exit_timeout) if too_late else error)
         else:

@@ -11,6 +11,7 @@ from asyncrevoke.handlers.lifespans.lifespan_task import LifespanTask
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.errors import PartitionLostError
     from asyncrevoke.handlers.lifespans.lifespan_function import OpenLifespan
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.model import TopicPartition
@@ -146,6 +147,11 @@ class PartitionLifespans:
     def lifespan_exited(self, lifespan: LifespanTask) -> None:
         """Let the final commit of the partition be sent."""
         self._source.lifespan_exited(lifespan.instance_id)
+
+    def lifespan_incomplete(self, lifespan: LifespanTask, error: PartitionLostError) -> None:
+        """The partition is lost without a final commit; the next owner begins where the state that
+        was stored last ends."""
+        self._source.lifespan_failed(lifespan.instance_id, str(error))
 
     def lifespan_failed(
         self, lifespan: LifespanTask, error: BaseException, *, entered: bool

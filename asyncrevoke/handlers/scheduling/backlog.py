@@ -278,13 +278,18 @@ class Backlog:
         """Every partition for which items were put."""
         return list(dict.fromkeys([*self._lanes.partitions(), *self._assembler.partitions()]))
 
-    def revocation_announced(self, partition: TopicPartition) -> None:
+    def revocation_announced(self, partition: TopicPartition) -> bool:
         """Drop items that have not started, and abandon items between two attempts. A pause ends.
 
         Running items end. Unstarted records below the offset that ``TakenRecords.droppable_from``
-        returns, and before the last started one, are still handled: a gap.
+        returns, and before the last started one, are still handled: a gap. Returns whether there is
+        one; :meth:`drop_gap` drops it.
         """
-        self._drop_all_but_gaps(partition)
+        return self._drop_all_but_gaps(partition)
+
+    def drop_gap(self, partition: TopicPartition) -> None:
+        """Drop what is left of a gap. Running items end."""
+        self._stop_partition(partition, 0)
 
     def _drop_all_but_gaps(self, partition: TopicPartition) -> bool:
         """Returns whether there is a gap."""

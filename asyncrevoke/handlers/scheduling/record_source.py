@@ -131,6 +131,13 @@ class RecordSource(TakenRecords, Protocol):
         """Whether ``stop`` was called, or the consumer is closing."""
         ...
 
+    def revocation_ends_in(self, partition: TopicPartition) -> float | None:
+        """Return the seconds until a revoked partition is lost unless it is released before.
+
+        None if it has no deadline, or is not revoked.
+        """
+        ...
+
     def submit(self, record: Record) -> bool:
         """A task takes over this record: the iterator's next step does not complete it.
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.core.commit.completion_tracker import InFlightLimits
     from asyncrevoke.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.core.partition.completion_map import CompletionMap
     from asyncrevoke.core.partition.reader_records import RecordReader
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.runtime.session.parts import SessionParts
@@ -140,9 +141,12 @@ class Session:
 
     # --- positions -------------------------------------------------------------------------------
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read this offset next. Records of the partition that were not started are dropped."""
-        self.call(lambda: self.core.seek(self.now(), partition, offset))
+    def seek(
+        self, partition: TopicPartition, offset: int, completed: CompletionMap | None = None
+    ) -> None:
+        """Read this offset next, without what is ``completed`` after it. Records of the partition
+        that were not started are dropped."""
+        self.call(lambda: self.core.seek(self.now(), partition, offset, completed))
         self._owners.drop((partition,))
 
     async def seek_to(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
@@ -356,6 +360,10 @@ class Session:
         """From which offset on a revoke may drop records that were not started."""
         return self.core.completion_tracker.droppable_from(partition, unstarted)
 
+    def revocation_ends_in(self, partition: TopicPartition) -> float | None:
+        """Seconds until the partition is lost unless it is released; None without a deadline."""
+        return self.core.revocation_ends_in(self._driver.now(), partition)
+
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         """Drop the delivered records after ``offset``; none of them was started."""
         self.core.completion_tracker.drop_after(self._driver.now(), partition, offset)
@@ -393,6 +401,14 @@ class Session:
     def offset_to_commit(self, partition: TopicPartition) -> int | None:
         """The offset before which all records of a partition are done."""
         return self.core.offset_to_commit(partition)
+
+    def has_completed_beyond(self, partition: TopicPartition) -> bool:
+        """Whether this owner has completed a record after :meth:`offset_to_commit`."""
+        return self.core.has_completed_beyond(partition)
+
+    def completion_map(self, partition: TopicPartition) -> str | None:
+        """What is completed after :meth:`offset_to_commit`; None if it does not fit into a map."""
+        return self.core.completion_map(partition)
 
     def lifespan_entered(self, instance_id: int) -> None:
         """The records of this assignment of a partition may be delivered."""

@@ -15,6 +15,11 @@ _LEAST = 0.05
 _FOR_RUNNING = 5.0
 
 
+def time_for_running(seconds: float) -> float:
+    """Of so many seconds until handlers must have ended, those in which none may start."""
+    return min(_FOR_RUNNING, seconds / 4)
+
+
 class ShutdownDeadline:
     """Begins with the first signal, stop, failure or close; every wait of the shutdown ends by it.
     ``time`` is the event loop's clock."""
@@ -40,7 +45,7 @@ class ShutdownDeadline:
         if self._deadline is None:
             return None
         work, begun = self._deadline.work, self._deadline.end - self._close_timeout
-        return max(0.0, work - min(_FOR_RUNNING, (work - begun) / 4) - self._time())
+        return max(0.0, work - time_for_running(work - begun) - self._time())
 
     def until_commits_end(self, most: float) -> float:
         """Seconds that cancelled handlers have to end; ``most`` before the deadline begins."""

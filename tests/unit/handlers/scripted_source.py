@@ -86,6 +86,8 @@ class ScriptedSource:
         self.dropped_after: list[tuple[TopicPartition, int]] = []
         # From which offset on a revoke may drop gaps: as if a member read no completion maps.
         self.gaps_from = 2**62
+        # Until a revoked partition is lost.
+        self.seconds_left: float | None = None
         self.stopped = False
         self.paused: list[TopicPartition] = []
         self.revoking: set[TopicPartition] = set()
@@ -204,6 +206,9 @@ class ScriptedSource:
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         return self.gaps_from
+
+    def revocation_ends_in(self, partition: TopicPartition) -> float | None:
+        return self.seconds_left if partition in self.revoking else None
 
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         self.dropped_after.append((partition, offset))

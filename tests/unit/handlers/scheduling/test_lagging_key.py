@@ -163,7 +163,7 @@ async def test_a_stop_drops_a_gap_in_time_for_the_handler_that_runs_to_end(
     assert sorted(handled) == [0, 1, 2, 3, 4, 5, 7, 8]
     assert seconds < 26
     assert completed == (6, ((7, 9),)), "our own members need not repeat what is done"
-    assert "close_timeout is near; gaps dropped, records may be processed again" in caplog.text
+    assert "deadline is near; gaps dropped, records may be processed again" in caplog.text
 
 
 async def test_a_stop_drops_the_gap_if_repeated_records_are_preferred_to_waiting() -> None:
