@@ -273,9 +273,9 @@ def reprocess(
     A handler gets the record with the topic, partition, offset, key and value that it had when it
     failed. Nothing is written to that topic, and dead letters stay where they are: a second
     `reprocess` calls the handlers again. A record of a topic whose handlers do not write their dead
-    letters to TOPIC is listed, unless `--origin-topic` names its topic. The exit code is 0 if all records were handled, 1 if a
-    broker has failed, or a handler has failed with `--errors fail`, 2 if an option is wrong, 3 if
-    some records were not handled.
+    letters to TOPIC is listed, unless `--origin-topic` names its topic. The exit code is 0 if all
+    records were handled, 1 if a broker has failed, or a handler has failed with `--errors fail`, 2
+    if an option is wrong, 3 if some records were not handled.
 
     Example: `asyncrevoke dead-letters reprocess orders.dlq app:consumer --error TimeoutError`
     """

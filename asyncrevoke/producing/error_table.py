@@ -19,8 +19,10 @@ class ProduceAction(enum.Enum):
     RETRY_IN_DOUBT = "retry in doubt"  # it may be written: send it again with the same sequence
     REFRESH = "refresh"  # the metadata is old: request the leader, and send the batch again
     NEW_SEQUENCE = "new sequence"  # the broker expects another sequence: begin a new epoch
-    # The batch is too large, or a record is invalid: send its halves. One record alone fails.
+    # The batch is too large, or a record is invalid: send its halves. One record alone fails, but
+    # if it is too large, it is compressed first.
     SPLIT = "split"
+    COMPRESS = "compress"
     REJECTED = "rejected"  # the records fail
 
 
@@ -53,6 +55,9 @@ PRODUCE_ERRORS: Final[Mapping[ErrorCode, ProduceAction]] = {
     ErrorCode.invalid_timestamp: ProduceAction.SPLIT,
 }
 
+# A record that is rejected with these may be accepted if it is compressed.
+TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
+
 REJECTIONS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.topic_authorization_failed: "not authorized to write to it: grant WRITE on the topic",
     ErrorCode.cluster_authorization_failed: (
@@ -60,10 +65,12 @@ REJECTIONS: Final[Mapping[ErrorCode, str]] = {
     ),
     ErrorCode.invalid_topic_exception: "it is no valid name of a topic, or an internal topic",
     ErrorCode.message_too_large: (
-        "the record is larger than the topic allows: raise its max.message.bytes"
+        "the record is larger than the topic allows, also if it is compressed: raise its "
+        "max.message.bytes"
     ),
     ErrorCode.record_list_too_large: (
-        "the record is larger than the topic's segments: raise its segment.bytes"
+        "the record is larger than the topic's segments, also if it is compressed: raise its "
+        "segment.bytes"
     ),
     ErrorCode.invalid_timestamp: "the topic does not allow the record's timestamp",
     ErrorCode.invalid_record: (

@@ -10,7 +10,7 @@ from kio.schema.produce.v8.response import ProduceResponse
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
-from asyncrevoke.producing.error_table import ProduceAction, action_for, rejection
+from asyncrevoke.producing.error_table import TOO_LARGE, ProduceAction, action_for, rejection
 from asyncrevoke.producing.queueing.partition_queue import PartitionQueue
 from asyncrevoke.producing.queueing.result_group import GroupAppender
 from asyncrevoke.producing.queueing.result_topics import ResultTopics
@@ -389,11 +389,7 @@ class ProducerCore:
                 self._no_response(now, (queue,), unsent=False)
                 continue
             error, detail, offset = response
-            batch = queue.batches[0]
-            action = action_for(error)
-            of_record = action is ProduceAction.SPLIT
-            if of_record and batch.count == 1:
-                action = ProduceAction.REJECTED
+            action = _action_for(error, queue.batches[0])
             if action in _RETRIES:
                 self._last_failure = f"the broker responds with {error.name}"
             match action:
@@ -412,7 +408,10 @@ class ProducerCore:
                         self._producer_id = None
                 case ProduceAction.SPLIT:
                     self.queued_bytes += queue.split()
+                case ProduceAction.COMPRESS:
+                    self.queued_bytes += queue.compress()
                 case ProduceAction.REJECTED:
+                    of_record = action_for(error) is ProduceAction.SPLIT
                     self._fail_first(queue, rejection(error, detail), of_record=of_record)
 
     def _no_response(self, now: float, queues: Sequence[PartitionQueue], *, unsent: bool) -> None:
@@ -435,3 +434,12 @@ class ProducerCore:
     def _no_partition(self, now: float, topic: str, number: int, count: int) -> PublishError:
         self._topics.refresh(now)
         return PublishError(topic, f"there is no partition {number}: it has {count}")
+
+
+def _action_for(error: ErrorCode, batch: ResultBatch) -> ProduceAction:
+    action = action_for(error)
+    if action is not ProduceAction.SPLIT or batch.count > 1:
+        return action
+    # Topics limit the compressed size: a failed record may have been compressed in its own topic.
+    compresses = error in TOO_LARGE and batch.may_be_smaller
+    return ProduceAction.COMPRESS if compresses else ProduceAction.REJECTED

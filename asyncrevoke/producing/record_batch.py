@@ -23,6 +23,8 @@ Adder: TypeAlias = tuple[Callable[..., object], Callable[[], int], Callable[[obj
 BATCH_BYTES: Final = 256 * 1024
 # Larger batches are compressed in a thread: gzip takes about 1 ms for this many bytes.
 _COMPRESSED_AT_ONCE: Final = 16 * 1024
+# The compression of batches that are too large without it, or with another one: zstd.
+_SMALLEST: Final = 4
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
 # Producer id, epoch and base sequence.
@@ -232,20 +234,33 @@ class ResultBatch:
 
     def halves(self) -> list[ResultBatch]:
         """Split the records into two batches, without a sequence."""
+        middle = self.count // 2
+        return self._parts(self._compression, slice(0, middle), slice(middle, None))
+
+    @property
+    def may_be_smaller(self) -> bool:
+        """Whether :meth:`smaller` may make the batch smaller."""
+        return self._compression != _SMALLEST
+
+    def smaller(self) -> ResultBatch:
+        """The same records in a batch that is compressed with zstd, without a sequence."""
+        (batch,) = self._parts(_SMALLEST, slice(None))
+        return batch
+
+    def _parts(self, compression: int, *slices: slice) -> list[ResultBatch]:
         assert self._written is not None
         records = list(DefaultRecordBatch(bytes(self._written)))
         owners = [(run.sink, token) for run in self.runs for token in run.tokens]
-        middle = len(records) // 2
-        halves: list[ResultBatch] = []
-        for part in (slice(0, middle), slice(middle, None)):
-            half = ResultBatch(self.expires_at, self._compression, 1 << 30)
-            for record, (sink, token) in zip(records[part], owners[part], strict=True):
-                half.append(
+        parts: list[ResultBatch] = []
+        for each in slices:
+            part = ResultBatch(self.expires_at, compression, 1 << 30)
+            for record, (sink, token) in zip(records[each], owners[each], strict=True):
+                part.append(
                     record.timestamp, record.key, record.value, list(record.headers), sink, token
                 )
-            half.close()
-            halves.append(half)
-        return halves
+            part.close()
+            parts.append(part)
+        return parts
 
     def acknowledged(self, partition: TopicPartition, offset: int) -> None:
         """Report to the sinks; ``offset`` is the first record's, negative if it is unknown."""

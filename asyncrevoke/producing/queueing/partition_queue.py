@@ -9,6 +9,8 @@ from asyncrevoke.backoff import Backoff
 from asyncrevoke.producing.record_batch import BatchSequence, ResultBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.model import TopicPartition
 
 _LARGEST_EPOCH: Final = 2**15 - 1
@@ -85,14 +87,21 @@ class PartitionQueue:
 
         Returns by how many bytes the halves are larger.
         """
+        return self._replace_first(self.batches[0].halves())
+
+    def compress(self) -> int:
+        """Replace the first batch by a smaller one. Returns by how many bytes its records are
+        larger."""
+        return self._replace_first([self.batches[0].smaller()])
+
+    def _replace_first(self, parts: Sequence[ResultBatch]) -> int:
         batch = self._ended()
-        halves = batch.halves()
         if batch.in_doubt:
-            for half in halves:
-                half.may_be_written()
+            for part in parts:
+                part.may_be_written()
             self._begin_epoch()
-        self.batches.extendleft(reversed(halves))
-        return sum(half.size for half in halves) - batch.size
+        self.batches.extendleft(reversed(parts))
+        return sum(part.size for part in parts) - batch.size
 
     def _ended(self) -> ResultBatch:
         self.in_flight = False

@@ -161,7 +161,7 @@ async def test_undecodable_values_and_tombstones_go_to_the_dead_letter_topic(
 async def test_a_dead_letter_that_the_broker_rejects_pauses_its_partition_and_drops_nothing(
     kafka: HandlerTopic,
 ) -> None:
-    await kafka.create(kafka.dead, settings={"max.message.bytes": "300"})
+    await kafka.create(kafka.dead, settings={"max.message.bytes": "100"})
     await kafka.produce(10, size=500)
     consumer = Consumer(**kafka.options())
 

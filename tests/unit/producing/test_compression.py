@@ -1,4 +1,4 @@
-"""Large batches are compressed in a thread, small ones at once."""
+"""Large batches are compressed in a thread, and records that are too large before they fail."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
+from unit.producing.test_producer_core import TP, E, Setting, batches, sequence, values
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Node
@@ -14,7 +15,9 @@ from asyncrevoke.errors import ConsumerClosedError
 from asyncrevoke.producing.delivery import Delivery
 from asyncrevoke.producing.producer import Producer
 from asyncrevoke.producing.record_batch import ResultBatch
+from asyncrevoke.protocol.messages import ErrorCode  # noqa: TC001 - a parameter's annotation
 
+_ZSTD = 4
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
 
 
@@ -96,3 +99,58 @@ async def test_an_error_of_the_codec_ends_the_producer(monkeypatch: pytest.Monke
                 await producer.publish("orders", b"x" * 200_000)
     finally:
         await producer.aclose()
+
+
+# -- after a rejection ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [E.message_too_large, E.record_list_too_large])
+@pytest.mark.parametrize("compression", [0, 1, 2, 3])
+def test_a_record_that_is_too_large_is_compressed_before_it_fails(
+    compression: int, error: ErrorCode
+) -> None:
+    setting = Setting(compression=compression)
+    large = b"large " * 1000
+    for value in (b"0", large, b"2"):
+        assert setting.append(value)
+    setting.start()
+    while setting.core.queued:
+        outgoing = setting.sent()
+        (batch,) = batches(outgoing).values()
+        accepted = large not in values(outgoing) or batch.compression_type == _ZSTD
+        setting.respond(outgoing, E.none if accepted else error)
+    assert setting.sink.acknowledged == [b"0", large, b"2"], "in their order"
+    assert not setting.sink.failed
+    assert setting.core.queued_bytes == 0
+
+
+def test_a_record_that_is_too_large_and_compressed_is_not_sent_again() -> None:
+    setting = Setting(compression=_ZSTD)
+    assert setting.append(b"large")
+    setting.start()
+    setting.respond(setting.sent(), E.message_too_large)
+    assert [token for token, _ in setting.sink.failed] == [b"large"]
+    assert not setting.core.queued
+
+
+def test_only_a_record_that_is_too_large_is_compressed_after_a_rejection() -> None:
+    setting = Setting()
+    assert setting.append(b"no key")
+    setting.start()
+    setting.respond(setting.sent(), E.invalid_record)
+    assert [token for token, _ in setting.sink.failed] == [b"no key"]
+
+
+def test_a_record_in_doubt_that_is_compressed_begins_a_new_epoch() -> None:
+    setting = Setting()
+    assert setting.append(b"large")
+    setting.start()
+    outgoing = setting.sent()
+    setting.respond(outgoing, E.request_timed_out)
+    setting.now += 10
+    setting.respond(setting.sent(), E.message_too_large)
+    compressed = setting.sent()
+    assert batches(compressed)[TP].compression_type == _ZSTD
+    assert sequence(compressed) == (77, 1, 0)
+    setting.respond(compressed, E.none)
+    assert setting.sink.acknowledged == [b"large"]
