@@ -55,11 +55,12 @@ class TableReader(DataSourceReader):
 class FilteringTableReader(TableReader):
     """A reader that skips what the filters of a query exclude.
 
-    It is a separate class, because Spark 4.2 shares the ranges of a reader with filters between all
-    queries of one ``load()``, even if their filters differ.
+    It is a separate class, because Spark 4.2 and 4.3 share the ranges of a reader with filters
+    between all queries of one ``load()``, even if their filters differ.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Returns the filters that Spark still has to apply."""
-        self._filters, left = push(filters)
-        return left
+        """Returns the filters that Spark still has to apply: all of them, because the ranges may be
+        those of another query."""
+        self._filters, _ = push(filters)
+        return filters

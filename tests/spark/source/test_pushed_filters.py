@@ -22,7 +22,9 @@ from pyspark.sql.datasource import (
 )
 
 from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.pushed_filters import push
+from asyncrevoke.spark.source.table_reader import FilteringTableReader
 
 TOPIC, PARTITION, OFFSET, TIME = ("topic",), ("partition",), ("offset",), ("timestamp",)
 RANGES = [
@@ -119,6 +121,14 @@ def test_other_filters_are_left_to_spark(each: Filter) -> None:
     pushed, left = push([each])
     assert pushed.narrow(RANGES) == RANGES
     assert left == [each]
+
+
+def test_spark_applies_all_filters_because_it_may_read_the_ranges_of_another_query() -> None:
+    filters = [IsNotNull(OFFSET), EqualTo(PARTITION, 1), GreaterThanOrEqual(OFFSET, 48)]
+    options = SourceOptions.of({"topic": "orders", "push_filters": "true"})
+    reader = FilteringTableReader(options, ["offset"])
+    assert list(reader.pushFilters(filters)) == filters
+    assert [each[:4] for each in reader._narrowed(RANGES) if each.size] == [("orders", 1, 48, 50)]
 
 
 def test_columns_that_are_never_null_need_no_filter() -> None:
