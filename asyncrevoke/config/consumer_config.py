@@ -23,7 +23,7 @@ from asyncrevoke.config.consumer_options import (
     ValueAs,
 )
 from asyncrevoke.config.names import explain_unknown, old_name
-from asyncrevoke.config.security_checks import check_security, mechanism_without_sasl
+from asyncrevoke.config.security_checks import check_security
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -314,10 +314,7 @@ class ConsumerConfig:
             if name in _DEFAULTS:
                 continue
             raise ConfigError(old_name(name, value) or explain_unknown(name, _DEFAULTS))
-        config = cls(**cast("ConsumerOptions", options))
-        if "sasl_mechanism" in options and not config.security_protocol.startswith("SASL"):
-            raise mechanism_without_sasl(config.security_protocol)
-        return config
+        return cls(**cast("ConsumerOptions", options))
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():

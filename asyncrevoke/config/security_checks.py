@@ -24,15 +24,6 @@ class _SecurityOptions(Protocol):
     def sasl_oauth_token_provider(self) -> object | None: ...
 
 
-def mechanism_without_sasl(protocol: str) -> ConfigError:
-    """The error for a mechanism that the security protocol does not use."""
-    wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
-    return ConfigError(
-        f'sasl_mechanism is given, but security_protocol="{protocol}" would not use it: '
-        f"use security_protocol {wanted}"
-    )
-
-
 def check_security(config: _SecurityOptions) -> None:
     """Raise ConfigError for security options that contradict each other."""
     protocol = config.security_protocol
@@ -42,15 +33,16 @@ def check_security(config: _SecurityOptions) -> None:
             f'use security_protocol="{"SASL_SSL" if protocol.startswith("SASL") else "SSL"}"'
         )
     if not protocol.startswith("SASL"):
-        for name in ("sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider"):
-            if getattr(config, name) is not None:
-                wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
-                raise ConfigError(
-                    f'{name} is given, but security_protocol="{protocol}" would not use it: '
-                    f"use security_protocol {wanted}"
-                )
-        if config.sasl_mechanism != "PLAIN":  # the default
-            raise mechanism_without_sasl(protocol)
+        # A given "PLAIN" looks like the default.
+        given = ["sasl_mechanism"] if config.sasl_mechanism != "PLAIN" else []
+        names = ("sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider")
+        given += [name for name in names if getattr(config, name) is not None]
+        if given:
+            wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
+            raise ConfigError(
+                f'{given[0]} is given, but security_protocol="{protocol}" would not use it: '
+                f"use security_protocol {wanted}"
+            )
     elif config.sasl_mechanism == "OAUTHBEARER":
         if config.sasl_oauth_token_provider is None:
             raise ConfigError(

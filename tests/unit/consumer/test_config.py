@@ -110,9 +110,11 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"sasl_plain_password": "secret"}, "use security_protocol SASL_PLAINTEXT or SASL_SSL"),
     ({"security_protocol": "SSL", "sasl_plain_username": "me"}, "use security_protocol SASL_SSL"),
     ({"security_protocol": "TLS"}, '"SASL_SSL"'),
-    ({"sasl_mechanism": "PLAIN"}, "use security_protocol SASL_PLAINTEXT or SASL_SSL"),
     ({"sasl_mechanism": "SCRAM-SHA-512"}, "use security_protocol SASL_PLAINTEXT or SASL_SSL"),
-    ({"sasl_mechanism": "PLAIN", "security_protocol": "SSL"}, "use security_protocol SASL_SSL"),
+    (
+        {"sasl_mechanism": "SCRAM-SHA-256", "security_protocol": "SSL"},
+        "use security_protocol SASL_SSL",
+    ),
     (SASL, "needs sasl_plain_username and sasl_plain_password"),
     ({**SASL, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
     ({"sasl_oauth_token_provider": object()}, "async def token"),
