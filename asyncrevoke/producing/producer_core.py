@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncrevoke.producing.encoded_records import EncodedRecords
     from asyncrevoke.producing.queueing.result_group import QueuedResult, ResultGroup
     from asyncrevoke.producing.queueing.result_topic import OutputPartitions, ResultTopic
-    from asyncrevoke.producing.record_batch import ResultSink
+    from asyncrevoke.producing.record_batch import ResultSink, SinkRun
     from asyncrevoke.producing.requests import PartitionResponse
 
 # Most bytes of one request.
@@ -118,12 +118,14 @@ class ProducerCore:
         """
         if not self.has_room(now, topic):
             return False
-        known = self._topics[topic]
+        known, result = self._topics[topic], (token, key, value, headers)
         if partition is None:
-            partition = known.partition_of(key)
-        elif not 0 <= partition < len(known.queues):
+            self._append_to(now, known, known.partition_of(key), result, timestamp, sink)
+        elif 0 <= partition < len(known.queues):
+            batch = self._append_to(now, known, partition, result, timestamp, sink)
+            batch.chosen.add(batch.count - 1)
+        else:
             raise self._no_partition(now, topic, partition, len(known.queues))
-        self._append_to(now, known, partition, (token, key, value, headers), timestamp, sink)
         return True
 
     def append_group(self, now: float, group: ResultGroup, timestamp: int) -> None:
@@ -265,10 +267,13 @@ class ProducerCore:
         return bool(self._active or self._prepares) and not self._producer_id_requested
 
     def _produce_requests(self, now: float, producer_id: int) -> Iterator[Outgoing]:
+        gone = [queue for queue, topic in self._active.items() if topic.is_gone(queue)]
+        for queue in gone:
+            self._move(now, queue, self._active[queue])
         by_leader: dict[Node, list[PartitionQueue]] = {}
         sizes: dict[Node, int] = {}
         for queue, topic in self._active.items():
-            if queue.in_flight or queue.retry_at > now:
+            if queue.in_flight or queue.retry_at > now or topic.is_gone(queue):
                 continue
             number = queue.partition.partition
             leader = self._topics.leader(topic, number)
@@ -295,6 +300,33 @@ class ProducerCore:
             batches = [(queue.partition, queue.start(producer_id)) for queue in queues]
             message = produce_request(batches, self._request_timeout)
             yield Outgoing(leader, message, tuple(queues))
+
+    def _move(self, now: float, queue: PartitionQueue, topic: ResultTopic) -> None:
+        """Partition the records of a partition anew that its topic no longer has.
+
+        They are sent before newer ones. No broker may still write them: the partition was deleted.
+        Records whose partition the caller has chosen fail.
+        """
+        if queue.in_flight or any(batch.is_being_compressed for batch in queue.batches):
+            return
+        moved: dict[int, list[ResultBatch]] = {}
+        left: list[SinkRun] = []
+        while queue.batches:
+            parts, chosen = self._ended(queue, queue.batches.popleft()).by_partition(
+                topic.partition_of
+            )
+            left += chosen
+            for number, batch in parts.items():
+                moved.setdefault(number, []).append(batch)
+        for number, batches in moved.items():
+            target = topic.queues[number]
+            target.put_first(batches)
+            self._active[target] = topic
+            self.queued_bytes += sum(batch.size for batch in batches)
+        for sink, tokens in left:
+            number = queue.partition.partition
+            error = self._no_partition(now, topic.name, number, len(topic.queues))
+            sink.results_failed(tokens, error)
 
     def to_compress(self) -> list[ResultBatch]:
         """The batches to compress before the next :meth:`requests`; each is returned once."""

@@ -6,7 +6,7 @@ import itertools
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from crc32c import crc32c
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Functions that append a record, return the number of the next record, and keep the token of an
 # appended record. A plain tuple, because it is unpacked for each record.
 Adder: TypeAlias = tuple[Callable[..., object], Callable[[], int], Callable[[object], None]]
+
+P = TypeVar("P")
 
 # Bytes of records before compression; a larger record is the only one of its batch.
 BATCH_BYTES: Final = 256 * 1024
@@ -91,7 +93,11 @@ class BatchSequence(NamedTuple):
 
 
 class ResultBatch:
-    """A batch of records for one partition. ``in_doubt``: the broker may have written it."""
+    """A batch of records for one partition.
+
+    ``in_doubt``: the broker may have written it. ``chosen``: the numbers of the records whose
+    partition the caller has chosen, not the partitioner.
+    """
 
     __slots__ = (
         "_before_adding",
@@ -101,6 +107,7 @@ class ResultBatch:
         "_is_compressing",
         "_tokens",
         "_written",
+        "chosen",
         "count",
         "expires_at",
         "in_doubt",
@@ -118,6 +125,7 @@ class ResultBatch:
         self._written: bytearray | None = None
         self._is_compressing = False
         self.expires_at = expires_at
+        self.chosen: set[int] = set()
         self.count = 0
         self.size = 0
         self.runs: list[SinkRun] = []
@@ -143,6 +151,7 @@ class ResultBatch:
         batch = cls(expires_at, compression)
         batch._builder, batch._build = None, partial(records.build, compression)
         batch.count, batch.size = records.count, len(records.content)
+        batch.chosen.update(range(records.count))
         batch.runs.append(SinkRun(sink, tokens))
         batch.close()
         return batch
@@ -235,7 +244,8 @@ class ResultBatch:
     def halves(self) -> list[ResultBatch]:
         """Split the records into two batches, without a sequence."""
         middle = self.count // 2
-        return self._parts(self._compression, slice(0, middle), slice(middle, None))
+        halves = self._divided(self._compression, lambda number, _key: number >= middle)
+        return [halves[False], halves[True]]
 
     @property
     def may_be_smaller(self) -> bool:
@@ -244,22 +254,50 @@ class ResultBatch:
 
     def smaller(self) -> ResultBatch:
         """The same records in a batch that is compressed with zstd, without a sequence."""
-        (batch,) = self._parts(_SMALLEST, slice(None))
-        return batch
+        return self._divided(_SMALLEST, lambda _number, _key: True)[True]
 
-    def _parts(self, compression: int, *slices: slice) -> list[ResultBatch]:
+    @property
+    def is_being_compressed(self) -> bool:
+        """Whether a thread compresses the batch."""
+        return self._is_compressing and self._written is None
+
+    def by_partition(
+        self, partition_of: Callable[[bytes | None], int]
+    ) -> tuple[dict[int, ResultBatch], list[SinkRun]]:
+        """Divide the records by the partition of their keys, into batches without a sequence.
+
+        Also returns the tokens of the ``chosen`` records, which no batch has.
+        """
+        self.close()
+        self.compress()
+        divided = self._divided(
+            self._compression,
+            lambda number, key: None if number in self.chosen else partition_of(key),
+        )
+        left = divided.pop(None, None)
+        partitions = {number: part for number, part in divided.items() if number is not None}
+        return partitions, [] if left is None else left.runs
+
+    def _divided(
+        self, compression: int, part_of: Callable[[int, bytes | None], P]
+    ) -> dict[P, ResultBatch]:
+        """Batches of the records with the same part, which their number and key decide."""
         assert self._written is not None
-        records = list(DefaultRecordBatch(bytes(self._written)))
         owners = [(run.sink, token) for run in self.runs for token in run.tokens]
-        parts: list[ResultBatch] = []
-        for each in slices:
-            part = ResultBatch(self.expires_at, compression, 1 << 30)
-            for record, (sink, token) in zip(records[each], owners[each], strict=True):
-                part.append(
-                    record.timestamp, record.key, record.value, list(record.headers), sink, token
-                )
-            part.close()
-            parts.append(part)
+        parts: dict[P, ResultBatch] = {}
+        records = DefaultRecordBatch(bytes(self._written))
+        for number, (record, (sink, token)) in enumerate(zip(records, owners, strict=True)):
+            part = part_of(number, record.key)
+            batch = parts.get(part)
+            if batch is None:
+                batch = parts[part] = ResultBatch(self.expires_at, compression, 1 << 30)
+            if number in self.chosen:
+                batch.chosen.add(batch.count)
+            batch.append(
+                record.timestamp, record.key, record.value, list(record.headers), sink, token
+            )
+        for batch in parts.values():
+            batch.close()
         return parts
 
     def acknowledged(self, partition: TopicPartition, offset: int) -> None:

@@ -103,6 +103,13 @@ class PartitionQueue:
         self.batches.extendleft(reversed(parts))
         return sum(part.size for part in parts) - batch.size
 
+    def put_first(self, batches: Sequence[ResultBatch]) -> None:
+        """Send these batches before all that have no sequence number yet."""
+        waiting = self.batches
+        taken = waiting and (self.in_flight or waiting[0].sequence is not None)
+        for position, batch in enumerate(batches, 1 if taken else 0):
+            waiting.insert(position, batch)
+
     def _ended(self) -> ResultBatch:
         self.in_flight = False
         self.retry_at = 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.producing.partitioner import Partitioner
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.protocol.messages import TopicMetadata
+
+
+# The id in the responses of brokers before Kafka 2.8.
+_NO_ID: Final = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +36,21 @@ class ResultTopic:
     a leader.
     """
 
-    __slots__ = ("error", "leaders", "led", "name", "partitioner", "queues")
+    __slots__ = ("_topic_id", "error", "leaders", "led", "name", "partitioner", "queues")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._topic_id = _NO_ID
         self.error = ErrorCode.none
         self.leaders: list[int] = []
         self.led: list[int] = []
         self.queues: list[PartitionQueue] = []
         self.partitioner = Partitioner()
+
+    def is_gone(self, queue: PartitionQueue) -> bool:
+        """Whether the topic was created again without this partition."""
+        number = queue.partition.partition
+        return number >= len(self.queues) or self.queues[number] is not queue
 
     def partitions(self) -> OutputPartitions:
         """The partitions that are known now."""
@@ -54,7 +64,12 @@ class ResultTopic:
         return self.partitioner.of_key(key, count)
 
     def learn(self, metadata: TopicMetadata) -> None:
-        """Apply a Metadata response. Partitions never become fewer, so queued batches are sent."""
+        """Apply a Metadata response.
+
+        The partitions of a topic never become fewer: such a response is an old one. But a topic
+        with another id was deleted and created again, and :meth:`is_gone` then holds for queues of
+        partitions that it does not have. Topic ids need Kafka 2.8 or newer.
+        """
         self.error = metadata.error
         if metadata.error is not ErrorCode.none or not metadata.partitions:
             return
@@ -65,6 +80,10 @@ class ResultTopic:
             for each in metadata.partitions
             if 0 <= each.partition < named
         }
+        made_anew = metadata.topic_id != self._topic_id != _NO_ID != metadata.topic_id
+        self._topic_id = metadata.topic_id
+        if made_anew:
+            del self.queues[named:]
         count = max(len(self.queues), named)
         for number in range(len(self.queues), count):
             self.queues.append(PartitionQueue(TopicPartition(self.name, number)))

@@ -85,6 +85,8 @@ class ResultTopics:
 
     def leader(self, topic: ResultTopic, partition: int) -> Node | None:
         """The broker that leads a partition; None if there is none, or its address is unknown."""
+        if partition >= len(topic.leaders):
+            return None
         return self._nodes.get(topic.leaders[partition])
 
     def any_node(self) -> Node:

@@ -12,6 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import BatchError, Consumer, HandlerContext, Record, Retry, TopicPartition
+from asyncrevoke.broker.admin import Admin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -42,6 +43,12 @@ class HandlerTopic:
         self, topic: str, partitions: int = 1, settings: dict[str, str] | None = None
     ) -> None:
         await asyncio.to_thread(self._broker.create_topic, topic, partitions, None, settings)
+
+    async def delete(self, topic: str) -> None:
+        """Delete a topic; returns when it can be created again."""
+        await asyncio.to_thread(self._broker.delete_topic, topic)
+        admin = Admin(self._broker.admin_addresses[0])
+        await until(lambda: admin.partitions(topic) == 0)
 
     async def produce(self, count: int, partitions: int = 1, size: int = 0) -> None:
         async with AIOKafkaProducer(bootstrap_servers=self.address) as producer:

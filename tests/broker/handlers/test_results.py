@@ -117,6 +117,32 @@ async def test_a_result_topic_that_does_not_exist_pauses_the_partition_until_it_
     assert await kafka.committed() == 10
 
 
+@pytest.mark.kafka_topic(partitions=1)
+async def test_results_go_to_a_topic_that_is_created_again_with_fewer_partitions(
+    kafka: HandlerTopic,
+) -> None:
+    results = f"{kafka.topic}.results"
+    await kafka.create(results, 4)
+    await kafka.produce(50)
+    consumer = Consumer(**kafka.options())
+    seen: list[bytes] = []
+
+    @consumer.handler(kafka.topic, publish_to=results)
+    async def echo(value: bytes) -> bytes:
+        seen.append(value)
+        return value
+
+    async with consumer:
+        await until(lambda: len(seen) == 50 and consumer.health().in_flight == 0)
+        await kafka.delete(results)
+        await kafka.create(results, 1)
+        await kafka.produce(50)
+        found = await read(kafka, results, 50)
+        consumer.stop()
+    assert sorted(int(each.value or b"") for each in found) == list(range(50))
+    assert await kafka.committed() == 100
+
+
 @pytest.mark.kafka_topic(partitions=2)
 async def test_several_results_and_those_of_batches_are_published(kafka: HandlerTopic) -> None:
     results, others = f"{kafka.topic}.results", f"{kafka.topic}.others"
