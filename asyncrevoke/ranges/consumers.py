@@ -29,6 +29,11 @@ def consumer_of(
 
 
 def options_of(config: ConsumerConfig) -> ConsumerOptions:
-    """The options that make this configuration."""
-    options = {field.name: getattr(config, field.name) for field in fields(config)}
+    """The options that make this configuration, without those that have their default values: some
+    may not be given together with others."""
+    options = {
+        field.name: value
+        for field in fields(config)
+        if (value := getattr(config, field.name)) != field.default
+    }
     return cast("ConsumerOptions", options)
