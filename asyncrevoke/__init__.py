@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         UnwrittenRecords,
     )
     from asyncrevoke.producing.message import Message
+    from asyncrevoke.ranges.topic_reader import TopicReader
     from asyncrevoke.runtime.session.probe import Probe
 
     __version__: str
@@ -126,6 +127,7 @@ __all__ = [
     "RunningHandler",
     "TopicAuthorizationError",
     "TopicPartition",
+    "TopicReader",
     "UnmatchedRecordError",
     "UnreadableRecordError",
     "UnsupportedVersionError",
@@ -163,6 +165,7 @@ _MODULES = {
     "RunningHandler": _MODEL,
     "TopicPartition": _MODEL,
     "UnwrittenRecords": _MODEL,
+    "TopicReader": "asyncrevoke.ranges.topic_reader",
     "by_header": "asyncrevoke.handlers.matching.header_match",
 }
 

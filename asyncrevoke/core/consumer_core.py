@@ -358,6 +358,16 @@ class ConsumerCore:
         self._parts.after_event(now)
         return call_id
 
+    def wait_for_assignment(self, now: float) -> int:
+        """Wait until partitions are assigned. Completes the call with all that are."""
+        call_id = self._call_id()
+        if self._poller.fatal is not None:
+            self._outbox.put(CompleteRequest(call_id, error=self._poller.fatal))
+        else:
+            self.assignment.wait(call_id)
+        self._parts.after_event(now)
+        return call_id
+
     def committed(self, now: float, partitions: Iterable[TopicPartition]) -> int:
         """Ask the coordinator what the group has committed. Completes the call."""
         call_id = self._call_id()

@@ -352,6 +352,7 @@ class Reactions:
             self.outbox.emit("error", "fatal error; consumer stopped", error=str(error))
         self.committer.fail_waiters(error)
         self.offset_queries.fail_all(error)
+        self.assignment.fail_waiting(error)
         self.outbox.wake()
         if self.leaving.closing:
             self.leaving.finish()
@@ -395,6 +396,7 @@ class Reactions:
         self.committer.fail_waiters(error)
         self.offset_queries.fail_all(error)
         self.seeking.fail_calls(error)
+        self.assignment.fail_waiting(error)
         self.cluster.stop()
 
     # --- errors ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Notify, NotifyKind
+from asyncrevoke.core.io.effects import CompleteRequest, Notify, NotifyKind
 from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
 from asyncrevoke.core.partition.lifespans import Lifespans
 from asyncrevoke.core.partition.offset_tracker import OffsetTracker
@@ -48,6 +48,8 @@ class Assignment:
         self.lifespans = Lifespans(outbox)
         # Records that former owners had completed, in buffers that are gone.
         self._skipped = 0
+        # Calls that wait for partitions.
+        self._waiting: list[int] = []
         # Lost, and not yet listed in a poll result.
         self.lost: dict[TopicPartition, PartitionInstance] = {}
 
@@ -288,8 +290,23 @@ class Assignment:
     def _notice(self, kind: NotifyKind, partition: TopicPartition) -> None:
         self._notices[kind][partition] = None
 
+    def wait(self, call_id: int) -> None:
+        """Complete this call with the next :meth:`flush_notices` that finds partitions."""
+        self._waiting.append(call_id)
+
+    def fail_waiting(self, error: Exception) -> None:
+        """No partitions will come: end the calls that wait for them."""
+        for call_id in self._waiting:
+            self._outbox.put(CompleteRequest(call_id, error=error))
+        self._waiting.clear()
+
     def flush_notices(self) -> None:
-        """Notify the listener of partitions lost, then revoked, then assigned."""
+        """Notify the listener of partitions lost, then revoked, then assigned; and end the calls
+        that wait for partitions, if there are any."""
+        if self._waiting and self._live:
+            for call_id in self._waiting:
+                self._outbox.put(CompleteRequest(call_id, self.partitions()))
+            self._waiting.clear()
         for kind, partitions in self._notices.items():
             if partitions:
                 waiting: tuple[int, ...] = ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.config.topics import check_pattern, check_topics, reject_both
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.errors import ConfigError, IllegalStateError
 from asyncrevoke.model import BrokerPattern
 from asyncrevoke.runtime.session.partition_calls import Partition, SessionCalls, to_partitions
 
@@ -97,6 +97,24 @@ class SubscriptionCalls(SessionCalls):
             session = self._entered()
             session.call(lambda: session.core.assign(session.now(), wanted))
         self._assigned = wanted
+
+    async def wait_for_assignment(self) -> frozenset[TopicPartition]:
+        """Wait until the group has assigned partitions to this consumer, and return them: at once
+        if it has some.
+
+        Takes no records, and completes none, so that a script can seek or request end offsets
+        before its first step. A group with more members than partitions leaves some without any,
+        and then this waits; use it inside ``asyncio.timeout``. Raises IllegalStateError if nothing
+        is subscribed or assigned, a FatalError, and ConsumerClosedError if the consumer closes
+        first. Cancelling it changes nothing.
+        """
+        session = self._entered()
+        if not (self._topics or self._pattern is not None or self._assigned or self._has_handlers):
+            raise IllegalStateError(
+                "nothing is subscribed: give the consumer topics, or call subscribe() or assign()"
+            )
+        result = await session.ask(lambda: session.core.wait_for_assignment(session.now()))
+        return cast("frozenset[TopicPartition]", result)
 
     def subscription(self) -> frozenset[str]:
         """The subscribed topics: for a pattern those that match now, and for a BrokerPattern those

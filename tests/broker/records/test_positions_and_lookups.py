@@ -14,7 +14,9 @@ from broker.records.numbered_records import until
 
 from asyncrevoke import (
     Consumer,
+    IllegalStateError,
     NoOffsetError,
+    TopicReader,
 )
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 
@@ -172,3 +174,49 @@ async def test_a_topic_that_ends_with_an_aborted_transaction_is_listed_as_dead_l
     )
     async with asyncio.timeout(DEADLINE), letters:
         assert (await letters.counts()).rows == []
+
+
+@pytest.mark.parametrize("options", [{}, KIP848])
+async def test_a_loop_to_the_present_end_reads_each_record_once(
+    kafka: TopicRecords, options: ConsumerOptions
+) -> None:
+    await kafka.produce(400)
+    values: list[bytes] = []
+    async with asyncio.timeout(DEADLINE), kafka.consumer(**options) as consumer:
+        assert await consumer.wait_for_assignment() == {kafka.partition(n) for n in range(4)}
+        ends = await consumer.end_offsets()
+        while any((consumer.position(tp) or 0) < end for tp, end in ends.items()):
+            values += [record.value or b"" for record in (await consumer.poll(timeout=1)).records]
+        await consumer.poll(timeout=0)
+    assert Counter(values) == numbers(400)
+    assert await kafka.committed() == 400
+
+
+async def test_waiting_for_an_assignment_needs_a_subscription(kafka: TopicRecords) -> None:
+    async with Consumer(bootstrap_servers=kafka.bootstrap) as consumer:
+        with pytest.raises(IllegalStateError, match="nothing is subscribed"):
+            await consumer.wait_for_assignment()
+        consumer.assign([kafka.partition(1)])
+        assert await consumer.wait_for_assignment() == {kafka.partition(1)}
+
+
+async def test_a_topic_reader_reads_up_to_the_last_stable_offset(kafka: TopicRecords) -> None:
+    await kafka.produce(40)
+    await abort_transaction(kafka)
+    open_transaction = AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap, transactional_id=f"{kafka.topic}-open"
+    )
+    async with asyncio.timeout(DEADLINE), open_transaction:
+        await open_transaction.begin_transaction()
+        await open_transaction.send_and_wait(kafka.topic, b"open", partition=0)
+        values: list[bytes] = []
+        async with TopicReader(
+            kafka.topic,
+            since=timedelta(hours=1),
+            bootstrap_servers=kafka.bootstrap,
+            isolation_level="read_committed",
+        ) as reader:
+            async for batch in reader:
+                values += [record.value or b"" for record in batch.records]
+        await open_transaction.abort_transaction()
+    assert Counter(values) == numbers(40)
