@@ -189,12 +189,12 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         Takes ``close_timeout`` at most. Called by another task than the loop's, it waits until the
         loop requests its next batch, which completes the current one; ``asyncio.wait_for`` makes
         another task in Python 3.11, ``asyncio.timeout`` does not. Does not wait for acks. In a
-        handler, call :meth:`stop` instead. Idempotent: all callers wait for the same end.
+        handler it raises IllegalStateError: call :meth:`stop`. All callers wait for the same end.
 
         Raises the error of a rejected final commit, as :meth:`commit` does, or of a callback of the
         listener; a call after that one returns. Also raises the error of a handler that has stopped
-        the consumer. If cancelled, it waits at most 5 s, only for the
-        final commit and leaving; if cancelled again, these continue in the background.
+        the consumer. If cancelled, it waits at most 5 s, only for the final commit and leaving; if
+        cancelled again, these continue in the background.
         """
         if self._session is None:
             return
@@ -238,8 +238,8 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         """End the loop or the handlers. May be called in any thread; does not wait.
 
         A loop ends with its next step, which completes the previous batch; partitions stay assigned
-        until the consumer is closed. With handlers, no call is started, running calls have
-        ``close_timeout`` from now to end, and then the consumer leaves the group.
+        until the consumer is closed. With handlers, no call is started once the event loop has run
+        again, running calls have ``close_timeout`` to end, and the consumer leaves the group.
         """
         self._entered_once().stop()
 

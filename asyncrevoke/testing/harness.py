@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -167,8 +168,12 @@ class TestConsumer:
         Bytes and None are unchanged, text is encoded as UTF-8, other values as JSON. Without
         ``partition``, the key decides as in Kafka's producers; records without a key go to each
         partition in turn. ``timestamp`` is in milliseconds since the epoch; the default is the
-        virtual time.
+        virtual time. Warns (UserWarning) if the consumer has handlers, and none reads the topic.
         """
+        host = self.consumer.handler_host
+        is_read = host.router is None or host.router.get(topic) is not None
+        if not is_read and topic not in host.dead_letter_topics():
+            warnings.warn(f'no handler reads the topic "{topic}"', stacklevel=2)
         self._cluster.have(topic)
         encoded = encode(value), encode_headers(headers or {})
         published = self._cluster.write(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.runtime.loop.event_loop import other_event_loop
 from asyncrevoke.testing.fake_kafka.clock import Clock
 
 if TYPE_CHECKING:
@@ -132,13 +133,19 @@ class VirtualTime:
 
     # --- calls -----------------------------------------------------------------------------------
 
+    def check_loop(self) -> None:
+        """Raise IllegalStateError unless called in the event loop that has this time."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise other_event_loop()
+
     def call(self) -> AbstractAsyncContextManager[None]:
         """Inside, time passes only by :meth:`pass_until`. Calls of several tasks wait for each
         other."""
         return _VirtualCall(self)
 
     async def begin_call(self) -> None:
-        """Wait for the calls of other tasks to end."""
+        """Wait for the calls of other tasks to end. Raises IllegalStateError in another loop."""
+        self.check_loop()
         await self._turn.acquire()
         self._calls += 1
 
@@ -249,6 +256,7 @@ class _PassingTime(AbstractAsyncContextManager[None]):
         self._passing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
+        self._time.check_loop()
         self._passing = asyncio.create_task(self._time.pass_while(self._ended))
 
     async def __aexit__(self, *_error: object) -> None:

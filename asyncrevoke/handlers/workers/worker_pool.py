@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol
 
 from asyncrevoke.handlers.workers.turn import Turn
 from asyncrevoke.handlers.workers.worker import ItemDispatch, T, Worker
+from asyncrevoke.runtime.session.membership_guard import run_handlers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +72,7 @@ class WorkerPool(Generic[T]):
         self._failed = False
         self._flush_scheduled = False
         self._context = copy_context()
+        run_handlers_of(membership, self._context)
 
     def running(self) -> Iterator[tuple[TopicPartition, T]]:
         """The items that have started and not ended."""

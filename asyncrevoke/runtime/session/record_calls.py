@@ -123,6 +123,9 @@ class RecordCalls(SessionCalls):
         the next offset to read for each partition, which may be lower than the committed one. If
         the position of a partition is not known yet, the partition then starts at that offset.
 
+        In a handler it commits the records that are completed: not the one that it handles, which
+        is completed when the handler has returned.
+
         Raises PartitionsError if the broker rejects the commit (TopicAuthorizationError without
         access). Completed records are committed again automatically, an argument is not. Raises
         PartitionLostError if a partition is not assigned any more (then nothing is sent), or is

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.model import PollResult
+from asyncrevoke.runtime.loop.event_loop import other_event_loop
 from asyncrevoke.runtime.loop.poll_boundary import PollBoundary
-from asyncrevoke.runtime.session.membership_guard import ConsumerMembership
+from asyncrevoke.runtime.session.membership_guard import ConsumerMembership, is_in_handler_of
 from asyncrevoke.runtime.session.record_iterator import RecordIterator
 from asyncrevoke.runtime.session.shutdown import Shutdown
 from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
@@ -103,10 +104,7 @@ class Session:
         """Also raise it unless called in the event loop that the consumer was entered in."""
         self.check_thread()
         if asyncio.get_running_loop() is not self._loop:
-            raise IllegalStateError(
-                "a consumer belongs to the event loop that it was entered in: enter another one "
-                "in this event loop"
-            )
+            raise other_event_loop()
 
     def call(self, function: Callable[[], T]) -> T:
         """Call the core, and carry out its effects. Raises what the core raises."""
@@ -482,6 +480,11 @@ class Session:
     async def aclose(self, *, graceful: bool = True) -> None:
         """Close within ``close_timeout``; see :meth:`Shutdown.aclose`."""
         self.check_loop()
+        if graceful and is_in_handler_of(self.membership):
+            raise IllegalStateError(
+                "aclose() would wait for the handler, or the task of a task group, that calls it: "
+                "call consumer.stop() instead, and return"
+            )
         self._reads.report()
         await self._shutdown.aclose(graceful=graceful)
 
