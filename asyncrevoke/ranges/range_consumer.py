@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.consumer import Consumer
-from asyncrevoke.ranges.topic_settings import topic_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +33,8 @@ class RangeConsumer(Consumer):
 
         Raises BrokerError, and RequestTimeoutError if no broker responds.
         """
+        from asyncrevoke.ranges.topic_settings import topic_settings
+
         return await topic_settings(self._entered(), topic, names)
 
     @property

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.groups.token import given_token
 from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ def connection_config(given: Mapping[str, str]) -> ConsumerConfig:
     if all(name in given for name in _TOKENS):
         raise ConfigError("sasl_oauth_token and sasl_oauth_token_provider: leave one of them out")
     if "sasl_oauth_token" in given:
+        from asyncrevoke.groups.token import given_token
+
         options["sasl_oauth_token_provider"] = given_token(given["sasl_oauth_token"])
     elif "sasl_oauth_token_provider" in given:
         options["sasl_oauth_token_provider"] = _imported(given["sasl_oauth_token_provider"])

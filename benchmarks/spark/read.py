@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from asyncrevoke.model import Record
-from asyncrevoke.spark.reading.record_columns import SCHEMA, RecordColumns
+from asyncrevoke.spark.reading.record_columns import RecordColumns
+from asyncrevoke.spark.source.columns import SCHEMA
 from asyncrevoke.spark.source.data_source import register
 from benchmarks.spark.topic import PARTITIONS, TOPIC, compare, parser, running, values_of
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.spark.reading.range_reader import (
-    FETCH_BYTES,
-    NO_PROGRESS_TIMEOUT,
-    RangesReader,
-)
+from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.range_reader import FETCH_BYTES, RangesReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """Plans which offsets of a topic are read."""
 
+# A client is imported when it is used: the options of the source have ranges, too.
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -9,11 +11,7 @@ from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.config.security import security_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.errors import DataLossError
-from asyncrevoke.spark.reading.log_bounds import LogBounds
 from asyncrevoke.spark.reading.places import (
     check_order,
     check_place,
@@ -27,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke.spark.reading.places import Missing, Place
+
+# Seconds in which a task that reads a range must get a record.
+NO_PROGRESS_TIMEOUT = 120.0
 
 
 class OffsetRange(NamedTuple):
@@ -89,6 +90,8 @@ def resolve_ranges(
     partitions is rejected only if it is so in each of them. Raises RequestTimeoutError if no broker
     responds.
     """
+    from asyncrevoke.runtime.net.single_request import run_blocking
+
     config = configured(bootstrap, isolation_level)
     return run_blocking(find_ranges(config, TopicSelection((topic,)), start, end, missing))
 
@@ -121,6 +124,9 @@ async def find_ranges(
     missing: Missing = "error",
 ) -> list[OffsetRange]:
     """Like :func:`resolve_ranges` for all selected topics, on the running event loop."""
+    from asyncrevoke.ranges.consumers import consumer_of
+    from asyncrevoke.spark.reading.log_bounds import LogBounds
+
     for name, place in (("start", start), ("end", end)):
         check_place(name, place)
     if end == "earliest":
@@ -153,6 +159,8 @@ async def begin_at_time(
 ) -> list[OffsetRange]:
     """These ranges without the offsets before the first record with this timestamp or a later one.
     A range without such a record becomes empty."""
+    from asyncrevoke.ranges.consumers import consumer_of
+
     wanted = {each.topic_partition: milliseconds for each in ranges if each.size}
     async with consumer_of(config) as consumer:
         found = await consumer.offsets_for_times(wanted)
@@ -179,6 +187,8 @@ def plan_range(
 def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None:
     """Raise DataLossError or log a warning for requested offsets that were deleted; log a warning
     for those that are beyond the last stable offset."""
+    from asyncrevoke.runtime.hooks.event_log import EventLog
+
     log = EventLog()
     lost = [each for each in ranges if each.missing]
     if lost and missing == "error":
@@ -212,5 +222,8 @@ def describe_lost(ranges: Sequence[OffsetRange]) -> str:
 async def _high_watermarks(
     config: ConsumerConfig, topics: TopicSelection
 ) -> Mapping[TopicPartition, int]:
+    from asyncrevoke.ranges.consumers import consumer_of
+    from asyncrevoke.spark.reading.log_bounds import LogBounds
+
     async with consumer_of(replace(config, isolation_level="read_uncommitted")) as consumer:
         return (await LogBounds.of(consumer, topics)).last

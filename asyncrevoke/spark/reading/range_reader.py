@@ -11,7 +11,7 @@ from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.consumer_pool import ConsumerKind, ConsumerPool
 from asyncrevoke.spark.reading.log_bounds import shown_topic_id
-from asyncrevoke.spark.reading.offsets import configured
+from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, configured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.reading.places import Missing
 
 MOST_RECORDS = 1000
-NO_PROGRESS_TIMEOUT = 120.0
 
 FETCH_BYTES = 10 * 1024 * 1024
 # Bytes of a partition that are buffered in advance.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.errors import ConfigError, UnreadableRecordError
+from asyncrevoke.errors import UnreadableRecordError
 from asyncrevoke.model import UnreadableRecord
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.reading.registry_framing import framed_value
@@ -13,39 +13,12 @@ from asyncrevoke.spark.reading.registry_framing import framed_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql.types import StructType
-
     from asyncrevoke.model import Record, TopicPartition
     from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema
 
     Records = Sequence[Record]
     Column = Callable[[Records], Array]
 
-SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "timestamp_type int"
-)
-HEADERS = "headers array<struct<key: string, value: binary>>"
-UNREADABLE = "unreadable struct<next_offset: bigint, reason: string>"
-"""Null for a record that can be read, and whose timestamp Spark can represent."""
-
-SCHEMA_ID = "schema_id int, payload binary"
-"""Null for a value without the framing of a schema registry."""
-
-# In the notation of Spark.
-_TYPES = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestamp_type": "int",
-    "headers": "array<struct<key:string,value:binary>>",
-    "unreadable": "struct<next_offset:bigint,reason:string>",
-    "schema_id": "int",
-    "payload": "binary",
-}
 _HEADER: Any = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _UNREADABLE: DataType = pa.struct([("next_offset", pa.int64()), ("reason", pa.string())])
 
@@ -193,16 +166,3 @@ class RecordColumns:
                 raise
             columns = [make(records) for make in self._beyond]
         return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
-
-
-def check_columns(schema: StructType) -> list[str]:
-    """The names of the requested columns. Raises ConfigError for unknown columns."""
-    for field in schema.fields:
-        given = field.dataType.simpleString()
-        if _TYPES.get(field.name) != given:
-            known = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
-            raise ConfigError(
-                f"the source asyncrevoke has no column {field.name} {given}: in .schema(...) use "
-                f"columns of {known}"
-            )
-    return [field.name for field in schema.fields]

@@ -10,14 +10,11 @@ import os
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.replays.opened_handlers import open_handlers
 from asyncrevoke.spark.reading.consumer_pool import ConsumerPool
-from asyncrevoke.target import find_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -37,7 +34,6 @@ _TRIM_THRESHOLD = 128 * 1024 * 1024
 # Allocations between two garbage collections of the youngest generation.
 _GC_THRESHOLD = 50_000
 _DISCONNECT_SECONDS = 5.0
-_EXCLUDING_CALLS = 2
 
 
 class PythonWorker:
@@ -88,6 +84,7 @@ class PythonWorker:
 
     async def _open(self, consumer: Consumer, target: Target) -> OpenedHandlers:
         from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
+        from asyncrevoke.replays.opened_handlers import open_handlers
 
         config = consumer.config
         if target.bootstrap_servers is not None:
@@ -108,18 +105,6 @@ class PythonWorker:
 
 
 _current: list[PythonWorker] = []
-_calls = count()
-
-
-def exclude_modules_from_collections() -> None:
-    """Keep Spark's garbage collections from visiting the modules. Called when Spark begins to use a
-    Python process, because Spark collects garbage after each task and each planning.
-
-    The first call excludes the modules that are loaded, the second one those that were imported in
-    between. Later calls do nothing: what is excluded is never freed.
-    """
-    if next(_calls) < _EXCLUDING_CALLS:
-        gc.freeze()
 
 
 def keep_freed_memory() -> None:
@@ -145,6 +130,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def import_consumer(name: str) -> Consumer:
     """Import the consumer of a target. Raises ReplayError if that fails in this process."""
+    from asyncrevoke.target import find_consumer
+
     try:
         return find_consumer(name)
     except Exception as error:

@@ -10,10 +10,10 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.reading.range_reader import FETCH_BYTES
-from asyncrevoke.spark.reading.record_columns import UNREADABLE
 from asyncrevoke.spark.replays.plan import RangeOrder, tasks
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA, RangeTask
 from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
+from asyncrevoke.spark.source.columns import UNREADABLE
 from asyncrevoke.target import find_consumer
 
 if TYPE_CHECKING:

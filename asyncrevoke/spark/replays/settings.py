@@ -13,7 +13,7 @@ from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
 from asyncrevoke.replays.opened_handlers import Errors, ReplayOrder, Target
-from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.session import is_connected
 
 if TYPE_CHECKING:

@@ -12,18 +12,9 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
 )
 
-from asyncrevoke.spark.reading.record_columns import (
-    HEADERS,
-    SCHEMA,
-    SCHEMA_ID,
-    UNREADABLE,
-    check_columns,
-)
-from asyncrevoke.spark.reading.worker import exclude_modules_from_collections
-from asyncrevoke.spark.sink.writers import StreamWriter, TableWriter
+from asyncrevoke.spark.source.columns import HEADERS, SCHEMA, SCHEMA_ID, UNREADABLE, check_columns
+from asyncrevoke.spark.source.excluded_modules import exclude_modules_from_collections
 from asyncrevoke.spark.source.options import SourceOptions
-from asyncrevoke.spark.source.stream_reader import StreamReader
-from asyncrevoke.spark.source.table_reader import FilteringTableReader, TableReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +52,8 @@ class KafkaSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a table."""
+        from asyncrevoke.spark.source.table_reader import FilteringTableReader, TableReader
+
         exclude_modules_from_collections()
         options = SourceOptions.of(self.options)
         options.check_table()
@@ -69,16 +62,22 @@ class KafkaSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Reads a stream."""
+        from asyncrevoke.spark.source.stream_reader import StreamReader
+
         options = SourceOptions.of(self.options)
         options.check_stream()
         return StreamReader(options, check_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Writes a table; for its options see :mod:`asyncrevoke.spark.sink.options`."""
+        from asyncrevoke.spark.sink.writers import TableWriter
+
         return TableWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         """Writes the micro-batches of a stream."""
+        from asyncrevoke.spark.sink.writers import StreamWriter
+
         return StreamWriter(self.options, schema, overwrite=overwrite)

@@ -12,8 +12,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.connection_options import CONNECTION, connection_config
 from asyncrevoke.spark.hidden_options import HiddenOptions
-from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.reading.range_reader import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, OffsetRange
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 from asyncrevoke.spark.source.connector_options import CONNECTOR_NAMES, without_connector_names
 from asyncrevoke.spark.source.option_values import boolean, count, duration, seconds

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from asyncrevoke.spark.reading.batch_reader import BatchReader
-from asyncrevoke.spark.reading.range_reader import RangesReader
-from asyncrevoke.spark.reading.read_ahead import read_ahead
-from asyncrevoke.spark.reading.record_columns import RecordColumns
-from asyncrevoke.spark.reading.worker import PythonWorker, exclude_modules_from_collections
+from asyncrevoke.spark.source.excluded_modules import exclude_modules_from_collections
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -58,16 +54,22 @@ class RangeRows:
 
     def read(self, ranges: Sequence[OffsetRange]) -> Generator[ArrowRecordBatch]:
         """The rows of ranges; called in a task."""
-        exclude_modules_from_collections()
         for _, of_topic in groupby(ranges, lambda each: each.topic):
             yield from self._rows_of(list(of_topic))
 
     def _rows_of(self, ranges: Sequence[OffsetRange]) -> Generator[ArrowRecordBatch]:
+        # A process that plans imports nothing of what a task needs.
+        from asyncrevoke.spark.reading.read_ahead import read_ahead
+        from asyncrevoke.spark.reading.worker import PythonWorker
+
         config, timeout = self._options.config(), self._options.no_progress_timeout
         consumers = PythonWorker.current().consumers
         unreadable = "unreadable" in self._columns
         if unreadable or "headers" in self._columns or find_spec("numpy") is None:
             # BatchReader has neither headers nor unreadable records.
+            from asyncrevoke.spark.reading.range_reader import RangesReader
+            from asyncrevoke.spark.reading.record_columns import RecordColumns
+
             singly = RangesReader(
                 config,
                 ranges,
@@ -77,13 +79,16 @@ class RangeRows:
                 missing=self._options.missing,
                 consumers=consumers,
             )
+            exclude_modules_from_collections()
             columns = RecordColumns(self._columns)
             for step in read_ahead(singly, singly.read_ranges):
                 for _, records in step:
                     yield columns.batch(records)
             return
         from asyncrevoke.spark.reading.batch_columns import BatchColumns
+        from asyncrevoke.spark.reading.batch_reader import BatchReader
 
+        exclude_modules_from_collections()
         reader = BatchReader(
             config,
             ranges,

@@ -52,6 +52,19 @@ async def bill(order: dict) -> None: ...
     assert loaded_by(statement) == []
 
 
+def test_the_source_of_spark_loads_no_client_and_no_columns() -> None:
+    names = [*HEAVY, "numpy", "pandas", "pyarrow", "asyncrevoke.core.consumer_core"]
+    statement = (
+        "import asyncrevoke.spark; asyncrevoke.spark.KafkaSource({'topic': 'orders'}).schema()"
+    )
+    assert loaded_by(statement, names) == ["pyspark"]
+
+
+def test_planning_in_spark_loads_nothing_that_only_tasks_need() -> None:
+    names = ["numpy", "pandas", "pyarrow", "asyncrevoke.replays.opened_handlers"]
+    assert loaded_by("import asyncrevoke.spark.source.table_reader", names) == []
+
+
 @pytest.mark.parametrize("module", ["handlers.host", "handlers.dead_letters.producer"])
 def test_handlers_load_the_producer_only_when_they_publish(module: str) -> None:
     assert loaded_by(f"import asyncrevoke.{module}", PRODUCER) == []
