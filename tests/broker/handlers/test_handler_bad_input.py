@@ -146,8 +146,11 @@ async def test_a_record_that_its_producer_compressed_fits_into_topics_with_the_s
     orders = [{"number": n, "customer": f"customer {n % 97}"} for n in range(80_000)]
     value = json.dumps(orders).encode()
     assert len(value) > 3 * 1024 * 1024
-    options = {"bootstrap_servers": kafka.address, "max_request_size": len(value) + 1000}
-    async with AIOKafkaProducer(**options, compression_type="zstd") as producer:
+    async with AIOKafkaProducer(
+        bootstrap_servers=kafka.address,
+        max_request_size=len(value) + 1000,
+        compression_type="zstd",
+    ) as producer:
         await producer.send_and_wait(kafka.topic, value)
     consumer = Consumer(**kafka.options())
     calls: list[int] = []

@@ -124,7 +124,11 @@ def test_other_filters_are_left_to_spark(each: Filter) -> None:
 
 
 def test_spark_applies_all_filters_because_it_may_read_the_ranges_of_another_query() -> None:
-    filters = [IsNotNull(OFFSET), EqualTo(PARTITION, 1), GreaterThanOrEqual(OFFSET, 48)]
+    filters: list[Filter] = [
+        IsNotNull(OFFSET),
+        EqualTo(PARTITION, 1),
+        GreaterThanOrEqual(OFFSET, 48),
+    ]
     options = SourceOptions.of({"topic": "orders", "push_filters": "true"})
     reader = FilteringTableReader(options, ["offset"])
     assert list(reader.pushFilters(filters)) == filters
