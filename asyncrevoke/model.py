@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -146,7 +147,9 @@ class Health(NamedTuple):
     ``failure_pauses`` has the reasons of pauses that end when a record succeeds, and ``unwritten``
     the failed records that are held because another topic does not take them.
     ``unreachable_brokers`` (``host:port``) lead a partition and did not respond to the last
-    request; if no broker responds, these are the brokers that were tried.
+    request; if no broker responds, these are the brokers that were tried. ``throttled_brokers`` are
+    brokers (``host:port``) that delay requests of this consumer because it exceeds a quota, with
+    the seconds that are left (KIP-219); that is no failure.
     """
 
     state: str
@@ -167,6 +170,7 @@ class Health(NamedTuple):
     failure_pauses: tuple[FailurePause, ...] = ()
     session_timeout: float = float("inf")
     unwritten: tuple[UnwrittenRecords, ...] = ()
+    throttled_brokers: Mapping[str, float] = MappingProxyType({})
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

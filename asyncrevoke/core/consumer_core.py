@@ -461,4 +461,5 @@ class ConsumerCore:
                 f"{node.host}:{node.port}" for node in self._parts.cluster.unreachable_brokers()
             ),
             session_timeout=self._membership.session,
+            throttled_brokers=self._parts.cluster.brokers.throttled(now),
         )

@@ -48,6 +48,7 @@ class ConsumerMetrics(Observer):
         self._drains = Histogram(names.DRAIN_BUCKETS)
         self._rebalances = 0
         self._stalls = 0
+        self._throttles = Histogram(names.DRAIN_BUCKETS)
         self._loop_lag = Histogram(names.BUCKETS)
 
     def is_of_same_consumer(self, other: ConsumerMetrics) -> bool:
@@ -113,6 +114,8 @@ class ConsumerMetrics(Observer):
                 self._revocations["withdrawn"] += 1
             case "partitions lost":
                 self._revocations["lost"] += _count(fields)
+            case "throttled by a quota":
+                self.throttled(_seconds(fields))
             case "max_in_flight reached; delivery paused":
                 self._stalls += 1
             case _:
@@ -125,6 +128,10 @@ class ConsumerMetrics(Observer):
     def drained(self, seconds: float) -> None:
         """A partition was released ``seconds`` after its revocation was requested."""
         self._drains.add(seconds)
+
+    def throttled(self, seconds: float) -> None:
+        """A broker has returned this throttle time."""
+        self._throttles.add(seconds)
 
     def on_tick(self, late: float) -> None:
         """Count by how many seconds the event loop was late."""
@@ -167,6 +174,7 @@ class ConsumerMetrics(Observer):
         yield names.DRAIN, [(self.of({}), self._drains.read())]
         yield names.REBALANCES, [(self.of({}), self._rebalances)]
         yield names.STALLS, [(self.of({}), self._stalls)]
+        yield names.THROTTLE, [(self.of({}), self._throttles.read())]
         yield names.LOOP_LAG, [(self.of({}), self._loop_lag.read())]
 
     def gauges(self) -> list[Reading]:

@@ -141,6 +141,12 @@ STALLS: Final = Metric(
     "{stall}",
     "Warnings that delivery waits because max_in_flight is reached.",
 )
+THROTTLE: Final = Metric(
+    "asyncrevoke.throttle.duration",
+    "histogram",
+    "s",
+    "Throttle times that brokers have returned because a quota is exceeded (KIP-219).",
+)
 LOOP_LAG: Final = Metric(
     "asyncrevoke.event_loop.lag",
     "histogram",
@@ -164,6 +170,7 @@ METRICS: Final = (
     DRAIN,
     REBALANCES,
     STALLS,
+    THROTTLE,
     LOOP_LAG,
 )
 

@@ -68,6 +68,10 @@ class OpenTelemetryMetrics(ConsumerMetrics):
         """A partition was released ``seconds`` after its revocation was requested."""
         self._record(names.DRAIN, seconds, self.of({}))
 
+    def throttled(self, seconds: float) -> None:
+        """A broker has returned this throttle time."""
+        self._record(names.THROTTLE, seconds, self.of({}))
+
     def on_tick(self, late: float) -> None:
         """Record by how many seconds the event loop was late."""
         self._record(names.LOOP_LAG, max(0.0, late), self.of({}))

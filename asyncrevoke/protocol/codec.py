@@ -24,6 +24,7 @@ from asyncrevoke.protocol.dialects import (
     offset_commit,
     offset_fetch,
 )
+from asyncrevoke.protocol.dialects.dialect import throttle_time_of
 from asyncrevoke.protocol.dialects.entity import entity
 from asyncrevoke.protocol.guard import read_response
 from asyncrevoke.protocol.messages import Response
@@ -48,10 +49,12 @@ class MalformedResponse(Exception):  # noqa: N818 - it names what was read
 
 class DecodedResponse(NamedTuple):
     """A response. ``unknown_errors`` are error codes of a newer Kafka; ``message`` has
-    ``unknown_server_error`` in their place."""
+    ``unknown_server_error`` in their place. ``throttle_time``: for so many seconds the broker reads
+    nothing from the connection (KIP-219)."""
 
     message: Response
     unknown_errors: tuple[int, ...] = ()
+    throttle_time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ _APIS: Final[Mapping[type[Request], _Api]] = {
 LARGE_RESPONSE: Final = 128 * 1024
 REQUESTS: Final[tuple[type[Request], ...]] = tuple(_APIS)
 _NOT_OFFERED: Final = (0, -1)
+_SIZE: Final = struct.Struct(">i")
 _CORRELATION_ID: Final = struct.Struct(">i")
 
 
@@ -133,6 +137,23 @@ def choose_version(
 def has_topic_ids(message: Request) -> bool:
     """Whether the request has the ids of its topics, so that it can be sent without names."""
     return getattr(message, "topic_ids", None) is not None
+
+
+def encode_frame(
+    message: Request,
+    broker_versions: Mapping[int, tuple[int, int]],
+    correlation: int,
+    client_id: str,
+) -> tuple[int, bytes]:
+    """The version to use, and the frame with its size.
+
+    Raises ``UnsupportedVersion``, and ``ValueError`` if the version cannot express the message.
+    """
+    message_type = type(message)
+    version = choose_version(message_type, broker_versions, by_id=has_topic_ids(message))
+    header = encode_header(message_type, version, correlation, client_id)
+    body = encode_request(message, version)
+    return version, _SIZE.pack(len(header) + len(body)) + header + body
 
 
 def encode_header(
@@ -224,7 +245,10 @@ def decode_fast_path(
     if shortcut is None:
         return None
     message = shortcut.read(frame, _CORRELATION_ID.size, request)
-    return None if message is None else DecodedResponse(message)
+    if message is None:
+        return None
+    throttled = message.throttle_time if isinstance(message, messages.FetchResponse) else 0.0
+    return DecodedResponse(message, throttle_time=throttled)
 
 
 def _read(
@@ -234,7 +258,9 @@ def _read(
     read = read_in_pieces if in_pieces else read_response
     try:
         entity, walked = read(frame, response_type)
-        return DecodedResponse(dialect.read(entity, request), tuple(walked.unknown_errors))
+        return DecodedResponse(
+            dialect.read(entity, request), tuple(walked.unknown_errors), throttle_time_of(entity)
+        )
     except Exception as error:  # kio raises ValueError, TypeError, OverflowError beside its own
         raise MalformedResponse(
             f"{len(frame)} bytes are no {response_type.__name__} v{version}:"

@@ -358,6 +358,7 @@ class FetchedPartition(KafkaMessage, frozen=True, kw_only=True):
 class FetchResponse(KafkaMessage, frozen=True, kw_only=True):
     """In a session, unchanged partitions are left out. ``session_id`` is 0 without a session.
     ``leaders`` are the addresses of the leaders that the partitions name (KIP-951).
+    ``throttle_time``: for so many seconds nothing is to be fetched of this broker (KIP-219).
 
     If ``buffer`` is set, ``records`` of the partitions are views of it.
     """
@@ -366,6 +367,7 @@ class FetchResponse(KafkaMessage, frozen=True, kw_only=True):
     session_id: int = 0
     partitions: tuple[FetchedPartition, ...] = ()
     leaders: tuple[BrokerMetadata, ...] = ()
+    throttle_time: float = 0.0
     buffer: ReceiveBuffer | None = None
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.config import GroupProtocol
     from asyncrevoke.core.io.effects import (
-        ConnectionSilent,
+        ConnectionReport,
         DropSilentConnections,
         Node,
         ProbeBroker,
@@ -323,9 +323,9 @@ class Connections:
         if found is not None:
             _break(found)
 
-    async def silence(self) -> ConnectionSilent:
+    async def report(self) -> ConnectionReport:
         """Wait for ever: each request gets a response or times out."""
-        silent: asyncio.Future[ConnectionSilent] = asyncio.get_running_loop().create_future()
+        silent: asyncio.Future[ConnectionReport] = asyncio.get_running_loop().create_future()
         return await silent
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:

@@ -23,9 +23,9 @@ def framed(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-def heartbeat_response(correlation: int, error: int = 0) -> bytes:
+def heartbeat_response(correlation: int, error: int = 0, *, throttle_ms: int = 0) -> bytes:
     """A frame of a HeartbeatResponse, version 3."""
-    return framed(struct.pack(">iih", correlation, 0, error))
+    return framed(struct.pack(">iih", correlation, throttle_ms, error))
 
 
 def api_versions_response(correlation: int, versions: dict[int, tuple[int, int]]) -> bytes:

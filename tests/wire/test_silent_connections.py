@@ -20,6 +20,7 @@ from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import (
     Channel,
+    ConnectionSilent,
     DropSilentConnections,
     Failed,
     FailureKind,
@@ -117,7 +118,8 @@ async def setup() -> AsyncIterator[Setup]:
 
 async def test_silence_is_logged_and_a_late_response_counts(setup: Setup) -> None:
     asked = setup.ask(silence_timeout=PATIENT)
-    silent = await setup.channels.silence()
+    silent = await setup.channels.report()
+    assert isinstance(silent, ConnectionSilent)
     assert silent.node == setup.node
     assert asyncio.get_running_loop().time() - silent.since >= PATIENT
     assert not asked.done()
@@ -131,7 +133,7 @@ async def test_a_connection_that_is_silent_for_twice_as_long_is_dead(setup: Setu
     assert isinstance(reply, Failed)
     assert reply.kind is FailureKind.SILENT
     assert "sent nothing for" in reply.detail
-    await setup.channels.silence()
+    await setup.channels.report()
     await setup.broker.until(lambda: setup.broker.open == 0)
 
 
@@ -139,7 +141,7 @@ async def test_a_pending_join_is_no_silence(setup: Setup) -> None:
     join = setup.ask(Channel.JOIN, JOIN, silence_timeout=PATIENT)
     # Another connection is silent for longer than twice the silence timeout meanwhile.
     await setup.ask(silence_timeout=PATIENT)
-    assert (await setup.channels.silence()).node == setup.node
+    assert (await setup.channels.report()).node == setup.node
     assert not join.done()
     join.cancel()
 
@@ -147,7 +149,8 @@ async def test_a_pending_join_is_no_silence(setup: Setup) -> None:
 async def test_a_part_of_a_response_is_no_silence(setup: Setup) -> None:
     setup.slow.part = struct.pack(">i", 10)[:2]
     asked = setup.ask(silence_timeout=PATIENT)
-    silent = await setup.channels.silence()
+    silent = await setup.channels.report()
+    assert isinstance(silent, ConnectionSilent)
     # Since these bytes, not since it was asked: they came after the request.
     assert silent.since > 0
     setup.slow.responds.set()

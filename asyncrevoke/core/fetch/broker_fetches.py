@@ -67,6 +67,8 @@ class BrokerFetches:
         # For long polls only: busy partitions change with each fetch.
         self.session = FetchSession()
         self.not_before = 0.0
+        # Nothing is fetched before, because of a quota (KIP-219).
+        self.throttled_until = 0.0
         # Bytes that a response may have on this link, None without a limit.
         self.max_response_bytes: int | None = None
         # Whether the next fetch for busy partitions has half of them.
@@ -88,9 +90,10 @@ class BrokerFetches:
         """When a fetch may be sent if nothing else changes; only if there is one to send."""
         if len(self.in_flight) == 2:
             return _NEVER
+        earliest = max(self.not_before, self.throttled_until)
         if not self._long_poll_ends_soon(now) or any(cursor.busy for cursor in self.needs_fetch):
-            return self.not_before
-        return max(self.not_before, self._overdue_at)
+            return earliest
+        return max(earliest, self._overdue_at)
 
     @property
     def _overdue_at(self) -> float:
@@ -138,6 +141,10 @@ class BrokerFetches:
     def failed(self, now: float) -> None:
         """The fetch failed: wait, longer each time."""
         self.not_before = now + self._backoff.failed()
+
+    def throttled(self, now: float, throttle_time: float) -> None:
+        """The broker has returned this throttle time, in seconds."""
+        self.throttled_until = max(self.throttled_until, now + throttle_time)
 
     def limit_response_size(self, fetch: InFlightFetch) -> None:
         """The response was late: the link may be too slow for this size."""

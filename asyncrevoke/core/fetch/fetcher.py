@@ -216,7 +216,9 @@ class Fetcher:
             self._outbox.cancel_timer(_TIMER)
         else:
             at = max(at, now)
-            self._outbox.set_timer(_TIMER, at, self.plan, spread=(at - now) / 2)
+            is_throttle = any(at == broker.throttled_until for broker in self._brokers.values())
+            spread = 0.0 if is_throttle else (at - now) / 2
+            self._outbox.set_timer(_TIMER, at, self.plan, spread=spread)
 
     # --- places ------------------------------------------------------------------------------
 
@@ -372,6 +374,8 @@ class Fetcher:
     def _fetch_response_received(
         self, now: float, broker: BrokerFetches, fetch: InFlightFetch, reply: Reply
     ) -> None:
+        if isinstance(reply, FetchResponse) and reply.throttle_time:
+            broker.throttled(now, reply.throttle_time)
         if isinstance(reply, FetchResponse) and reply.error is ErrorCode.none:
             self._memory.received(now, reply, fetch.targets)
             self._handle_part(now, broker, HandledResponse(fetch, reply))

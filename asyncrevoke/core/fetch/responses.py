@@ -133,7 +133,9 @@ class FetchResponses:
             complete = True
         if self._unauthorized:
             self._reactions.failed(now, TopicAuthorizationError(self._unauthorized))
-        if complete and not handled.fetch.partial:
+        # With a throttle time there are no partitions at all (KIP-219).
+        whole = not handled.fetch.partial and not handled.response.throttle_time
+        if complete and whole:
             for asked in handled.left_out():
                 if not asked.cursor.removed:
                     self._wait(now, asked.cursor, "the response leaves it out")

@@ -300,6 +300,15 @@ class ConnectionSilent(NamedTuple):
     since: float
 
 
+class BrokerThrottled(NamedTuple):
+    """A quota is exceeded: ``node`` has returned this ``throttle_time`` in seconds to ``request``,
+    and reads nothing from the connection before it is over (KIP-219)."""
+
+    node: Node
+    request: str
+    throttle_time: float
+
+
 class BrokerProbed(NamedTuple):
     """The result of a ``ProbeBroker``, on a connection opened at ``begun_at``."""
 
@@ -307,6 +316,9 @@ class BrokerProbed(NamedTuple):
     begun_at: float
     reachable: bool
 
+
+# What a connection reports by itself.
+ConnectionReport: TypeAlias = ConnectionSilent | BrokerThrottled
 
 Event: TypeAlias = (
     Replied
@@ -316,5 +328,6 @@ Event: TypeAlias = (
     | BatchDecoded
     | Computed
     | ConnectionSilent
+    | BrokerThrottled
     | BrokerProbed
 )

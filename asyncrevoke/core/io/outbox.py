@@ -14,6 +14,7 @@ from asyncrevoke.core.io.effects import (
     BackgroundHeartbeatReply,
     BatchDecoded,
     BrokerProbed,
+    BrokerThrottled,
     CancelTimer,
     Channel,
     Compute,
@@ -233,7 +234,7 @@ class Outbox:
             case Computed(computation_id, result):
                 if (on_computed := self._computations.pop(computation_id, None)) is not None:
                     on_computed(now, result)
-            case ConnectionSilent() | BrokerProbed():
+            case ConnectionSilent() | BrokerThrottled() | BrokerProbed():
                 pass  # handled by SilentBrokers before
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:

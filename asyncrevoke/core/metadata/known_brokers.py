@@ -1,4 +1,5 @@
-"""The brokers that metadata has named, the bootstrap addresses, and which do not respond."""
+"""The brokers that metadata has named, the bootstrap addresses, which do not respond, and which
+throttle."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import BrokerMetadata
 
+# Seconds without a throttle after which the next one is news.
+_THROTTLED_AGAIN = 60.0
+
 
 class KnownBrokers:
     """Chooses the broker of a request that any broker can handle."""
@@ -22,6 +26,8 @@ class KnownBrokers:
         self._racks: dict[int, str] = {}
         self._failed: dict[int, Node] = {}
         self._turn = -1
+        # When the throttle time of a broker ends, by its address.
+        self._throttled_until: dict[tuple[str, int], float] = {}
 
     @property
     def failed(self) -> tuple[Node, ...]:
@@ -63,6 +69,25 @@ class KnownBrokers:
     def note_success(self, node: Node) -> None:
         """This broker responds."""
         self._failed.pop(node.node_id, None)
+
+    def note_throttle(self, now: float, node: Node, seconds: float) -> bool:
+        """A connection to this broker is throttled (KIP-219). Returns whether none was shortly
+        before."""
+        known = self._throttled_until
+        for address, until in list(known.items()):
+            if until + _THROTTLED_AGAIN < now:
+                del known[address]
+        is_new = node[1:] not in known
+        known[node[1:]] = max(now + seconds, known.get(node[1:], now))
+        return is_new
+
+    def throttled(self, now: float) -> dict[str, float]:
+        """The seconds that are left of the throttle times of brokers, by ``host:port``."""
+        return {
+            f"{host}:{port}": until - now
+            for (host, port), until in self._throttled_until.items()
+            if until > now
+        }
 
     def learn(self, brokers: Sequence[BrokerMetadata]) -> None:
         """Take the brokers of a metadata response, in place of those known before."""

@@ -1,4 +1,4 @@
-"""Brokers that do not respond and do not close their connections."""
+"""Brokers that do not respond and do not close their connections, or that throttle a connection."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import (
     BrokerProbed,
+    BrokerThrottled,
     ConnectionSilent,
     DropSilentConnections,
     Failed,
@@ -44,6 +45,8 @@ class SilentBrokers:
         match event:
             case ConnectionSilent(node, since):
                 self._silent(now, node, since)
+            case BrokerThrottled():
+                self._throttled(now, event)
             case BrokerProbed(node, begun_at, reachable):
                 since = self._probed.pop(node, _NEVER)
                 if reachable and since != _NEVER:
@@ -72,6 +75,16 @@ class SilentBrokers:
         if node not in self._probed:
             self._probed[node] = since
             self._outbox.put(ProbeBroker(node, self._outbox.silence_timeout))
+
+    def _throttled(self, now: float, event: BrokerThrottled) -> None:
+        news = self._cluster.brokers.note_throttle(now, event.node, event.throttle_time)
+        self._outbox.emit(
+            "info" if news else "debug",
+            "throttled by a quota",
+            node=f"{event.node.host}:{event.node.port}",
+            request=event.request,
+            seconds=event.throttle_time,
+        )
 
     def _failed(self, now: float, event: Failed, kind: FailureKind) -> None:
         node = self._outbox.asked_by(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     _Request = TypeVar("_Request", bound=Request)
     _ResponseEntity = TypeVar("_ResponseEntity", bound=ResponsePayload)
+
+
+LONGEST_THROTTLE_TIME: Final = 3600.0
 
 
 class _OfPartition(Protocol):
@@ -122,6 +125,20 @@ def make_by_id(
 def duration(seconds: float) -> i32Timedelta:
     """Seconds as kio's type, at most 2**31 - 1 milliseconds."""
     return cast("i32Timedelta", timedelta(milliseconds=min(round(seconds * 1000), 2**31 - 1)))
+
+
+def throttle_time(milliseconds: int) -> float:
+    """A broker's throttle time in seconds. One that is negative is none, and a quota of more than
+    an hour at once is not believed."""
+    return min(max(milliseconds, 0) / 1000, LONGEST_THROTTLE_TIME)
+
+
+def throttle_time_of(entity: object) -> float:
+    """The throttle time of a decoded response in seconds; 0 if it has none."""
+    throttled = getattr(entity, "throttle_time", None)
+    if not isinstance(throttled, timedelta):
+        return 0.0
+    return throttle_time(throttled // timedelta(milliseconds=1))
 
 
 def by_topic(entries: Iterable[_Entry]) -> dict[str, list[_Entry]]:

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.dialects.dialect import throttle_time
 from asyncrevoke.protocol.dialects.topic_ids import names
 from asyncrevoke.protocol.guard import HostileFrame, varint
 from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, FetchResponse
@@ -112,7 +113,7 @@ def read_v11(
 
 
 def _read_v11(frame: bytes | memoryview, at: int) -> FetchResponse | None:
-    _, error, session_id = _RESPONSE.unpack_from(frame, at)
+    throttle, error, session_id = _RESPONSE.unpack_from(frame, at)
     (topics,) = _COUNT.unpack_from(frame, at + _RESPONSE.size)
     at += _RESPONSE.size + _COUNT.size
     view, end, found = memoryview(frame), len(frame), list[FetchedPartition]()
@@ -148,6 +149,7 @@ def _read_v11(frame: bytes | memoryview, at: int) -> FetchResponse | None:
         error=ErrorCode.none,
         session_id=session_id,
         partitions=tuple(found),
+        throttle_time=throttle_time(throttle),
         buffer=buffer_of(view),
     )
 
@@ -166,7 +168,7 @@ def _read_v13(
     frame: bytes | memoryview, at: int, known: Mapping[bytes, str]
 ) -> FetchResponse | None:
     # Only for responses without tagged fields, whose count ends each structure and the header.
-    _, error, session_id = _RESPONSE.unpack_from(frame, at + 1)
+    throttle, error, session_id = _RESPONSE.unpack_from(frame, at + 1)
     if error or frame[at]:
         return None
     topics, at = varint(frame, at + 1 + _RESPONSE.size)
@@ -201,6 +203,7 @@ def _read_v13(
         error=ErrorCode.none,
         session_id=session_id,
         partitions=tuple(found),
+        throttle_time=throttle_time(throttle),
         buffer=buffer_of(view),
     )
 

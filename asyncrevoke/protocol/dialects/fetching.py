@@ -13,6 +13,7 @@ from asyncrevoke.protocol.dialects.dialect import (
     make,
     make_by_id,
     schema,
+    throttle_time_of,
     with_shortcut,
 )
 from asyncrevoke.protocol.dialects.topic_ids import by_id, by_name, name_of, names
@@ -103,6 +104,7 @@ def _fetched(entity: fetch11.FetchResponse | fetch12.FetchResponse) -> FetchResp
     return FetchResponse(
         error=entity.error_code,
         session_id=entity.session_id,
+        throttle_time=throttle_time_of(entity),
         partitions=tuple(
             _partition(topic.topic, partition)
             for topic in entity.responses
@@ -116,6 +118,7 @@ def _fetched_by_id(entity: fetch13.FetchResponse, request: FetchRequest | None) 
     return FetchResponse(
         error=entity.error_code,
         session_id=entity.session_id,
+        throttle_time=throttle_time_of(entity),
         partitions=tuple(
             _partition(name, partition)
             for topic in entity.responses
@@ -132,6 +135,7 @@ def _fetched_with_leaders(
     return FetchResponse(
         error=entity.error_code,
         session_id=entity.session_id,
+        throttle_time=throttle_time_of(entity),
         partitions=tuple(
             _partition(
                 name,

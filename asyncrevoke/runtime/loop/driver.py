@@ -163,7 +163,7 @@ class Driver:
         self._root.add_done_callback(self._on_task_done)
         self._root.add_done_callback(lambda _root: self._reactions.driver_ended())
         self._lag.start()
-        self._supervise(self._loop.create_task(self._watch_for_silence()))
+        self._supervise(self._loop.create_task(self._watch_connections()))
         try:
             self._core.start(self.now())
         except Exception as error:  # noqa: BLE001 - raised by the next step
@@ -374,9 +374,9 @@ class Driver:
     async def _request(self, send: Send) -> None:
         self._handle(await self._requests.request(send))
 
-    async def _watch_for_silence(self) -> None:
+    async def _watch_connections(self) -> None:
         while True:
-            self._handle(await self._requests.silence())
+            self._handle(await self._requests.report())
 
     async def _probe(self, probe: ProbeBroker) -> None:
         self._handle(await self._requests.probe(probe))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import (
         Channel,
-        ConnectionSilent,
+        ConnectionReport,
         DropSilentConnections,
         Node,
         ProbeBroker,
@@ -79,6 +79,8 @@ class _Slot:
         opened = self.opening.result()
         if opened.received_at >= drop.heard_before or self.waiting:
             return False
+        if opened.throttled.until >= drop.asked_before:
+            return False  # the broker does not read from it
         asked_at = opened.oldest_sent_at
         return asked_at is None or (is_same and asked_at <= drop.asked_before)
 
@@ -105,7 +107,7 @@ class Channels:
         self._config = config
         self._slots: dict[tuple[int, Channel], _Slot] = {}
         self._openings: dict[Node, ConnectTimes] = {}
-        self._silences: asyncio.Queue[ConnectionSilent] = asyncio.Queue()
+        self._reports: asyncio.Queue[ConnectionReport] = asyncio.Queue()
         self._decode_threads = DecodeThreads()
         # As much as one response may have, so they take no more than the fetch that fills them.
         self._buffers = ReceiveBuffers(config.buffer_memory // 2)
@@ -165,9 +167,9 @@ class Channels:
             if key == (node.node_id, channel):
                 connection.abort()
 
-    async def silence(self) -> ConnectionSilent:
-        """See :meth:`Requests.silence`."""
-        return await self._silences.get()
+    async def report(self) -> ConnectionReport:
+        """See :meth:`Requests.report`."""
+        return await self._reports.get()
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """See :meth:`Requests.probe`. If cancelled, the socket is closed."""
@@ -280,6 +282,8 @@ class Channels:
         if not ended and (successor is None or not successor.done()):
             return slot
         self._retired = [each for each in self._retired if each[1].connected]
+        if successor is not None:
+            successor.result().throttle(opened.throttled.until)
         opened.retire()
         key = send.node.node_id, send.channel
         if opened.connected:
@@ -305,7 +309,7 @@ class Channels:
                 self._buffers,
                 within=within,
                 silence_timeout=silence_timeout,
-                silences=self._silences,
+                reports=self._reports,
             )
         except RequestFailed:
             if loop.time() - begun_at >= within:

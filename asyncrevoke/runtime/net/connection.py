@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.core.io.effects import ConnectionSilent, FailureKind
+from asyncrevoke.core.io.effects import BrokerThrottled, ConnectionSilent, FailureKind
 from asyncrevoke.core.io.link_silence import RoundTripTime
 from asyncrevoke.protocol import codec
 from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
@@ -29,7 +28,7 @@ from asyncrevoke.runtime.net.fatal_errors import (
 from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError, frame_limit
 from asyncrevoke.runtime.net.large_responses import LargeResponses
 from asyncrevoke.runtime.net.limited_connection import abort_transport
-from asyncrevoke.runtime.net.pending_request import PendingRequest
+from asyncrevoke.runtime.net.pending_request import PendingRequest, ThrottledRequests
 from asyncrevoke.runtime.net.raw_connection import raw_connection, versions_of
 from asyncrevoke.runtime.net.sockets import keep_alive
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.core.io.effects import ConnectionReport, Node
     from asyncrevoke.protocol.codec import DecodedResponse
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
@@ -49,12 +48,13 @@ __all__ = ["Connection", "RequestFailed"]
 
 _log = logging.getLogger("asyncrevoke.connection")
 
-_SIZE: Final = struct.Struct(">i")
 # Brokers close idle connections after 10 minutes; close before that.
 _IDLE_SECONDS: Final = 540
 _NEVER: Final = float("inf")
 _CLOSING_SECONDS: Final = 1.0
 _READ_FIRST: Final = 0.01
+# Nobody may take them.
+_MOST_REPORTS: Final = 1_000
 
 
 class Connection:
@@ -72,10 +72,10 @@ class Connection:
         buffers: ReceiveBuffers,
         *,
         opening: float = 0.0,
-        silences: asyncio.Queue[ConnectionSilent] | None = None,
+        reports: asyncio.Queue[ConnectionReport] | None = None,
     ) -> None:
         self.node = node
-        self._silences = silences
+        self._reports = reports
         # The start of the silence that was reported last.
         self._silent_since = -_NEVER
         self._link = RoundTripTime(opening)
@@ -92,6 +92,7 @@ class Connection:
         self._correlation = 0
         # In the order in which they were sent, which is the order of the responses.
         self._pending: deque[PendingRequest] = deque()
+        self.throttled = ThrottledRequests()
         # One timer for all requests and for the idle limit.
         self._checks_at = _NEVER
         self._timer: asyncio.TimerHandle | None = None
@@ -117,13 +118,13 @@ class Connection:
         *,
         within: float,
         silence_timeout: float = _NEVER,
-        silences: asyncio.Queue[ConnectionSilent] | None = None,
+        reports: asyncio.Queue[ConnectionReport] | None = None,
     ) -> Connection:
         """Connect, do TLS and SASL and look up the broker's versions, in at most ``within`` s.
 
         The kernel closes the connection when the peer acknowledges nothing for twice the
-        ``silence_timeout`` in seconds. ``silences`` receives an event each time that nothing is
-        received.
+        ``silence_timeout`` in seconds. ``reports`` receives an event each time that nothing is
+        received, and for each throttle time.
 
         Raises ``RequestFailed``: AUTHENTICATION, or UNREACHABLE for everything else. If cancelled,
         the socket is closed.
@@ -150,7 +151,7 @@ class Connection:
             threads,
             buffers,
             opening=opening,
-            silences=silences,
+            reports=reports,
         )
 
     def retire(self) -> None:
@@ -159,8 +160,15 @@ class Connection:
         self._end_if_retired()
 
     def _end_if_retired(self) -> None:
-        if self._retired and not self._pending and self._decoding is None:
+        waits = bool(self._pending) or self.throttled.next_at < _NEVER
+        if self._retired and not waits and self._decoding is None:
             self.abort()
+
+    def throttle(self, until: float) -> None:
+        """Send nothing before ``until``. Requests in flight may wait at the broker until then."""
+        self.throttled.begin(until)
+        for pending in self._pending:
+            pending.extend(until, self._link)
 
     @property
     def received_at(self) -> float:
@@ -196,14 +204,17 @@ class Connection:
             return await future
         except asyncio.CancelledError:
             pending.cancel()
-            if all(other.done is None for other in self._pending):
+            if not self.throttled.discard(pending) and all(
+                other.done is None for other in self._pending
+            ):
                 self.abort()
             raise
 
     def begin(
         self, message: Request, done: Done, *, within: float, silence_timeout: float = _NEVER
     ) -> None:
-        """Send ``message``. ``done`` gets its response or failure, never before this returns.
+        """Send ``message``, after the throttle time of an earlier response (KIP-219). ``done`` gets
+        its response or failure, never before this returns.
 
         It fails with TIMEOUT after ``within`` seconds (or two round trips of this connection, if
         they are longer), and with SILENT if nothing is received for twice ``silence_timeout``
@@ -226,39 +237,33 @@ class Connection:
                 FailureKind.UNREACHABLE,
                 f"the connection to {node_name(self.node)} was closed before",
             )
-        message_type = type(message)
-        correlation = self._correlation = (self._correlation + 1) % 2**31
+        self._correlation = (self._correlation + 1) % 2**31
         try:
-            version = codec.choose_version(
-                message_type, self._versions, by_id=codec.has_topic_ids(message)
+            version, data = codec.encode_frame(
+                message, self._versions, self._correlation, self._client_id
             )
-            header = codec.encode_header(message_type, version, correlation, self._client_id)
-            body = codec.encode_request(message, version)
         except (UnsupportedVersion, ValueError) as error:
             detail = f"{node_name(self.node)}: {error}"
             raise RequestFailed(FailureKind.UNSUPPORTED, detail) from error
         now = self._used_at = self._loop.time()
-        pending = PendingRequest(
-            correlation,
-            version,
-            message,
-            done,
-            now=now,
-            within=within,
-            silence_timeout=silence_timeout,
-            link=self._link,
-            was_alone=not self._pending,
-        )
-        try:
-            self._writer.write(_SIZE.pack(len(header) + len(body)) + header + body)
-        except (OSError, RuntimeError) as error:  # uvloop raises the latter
-            self.abort()
-            raise self._lost_before(message, error) from error
-        self._pending.append(pending)
-        look_at = min(pending.deadline, pending.silent_at(now, self._link))
+        pending = PendingRequest(self._correlation, version, message, done, within, silence_timeout)
+        if self.throttled.must_wait(now):
+            self.throttled.put(pending, data)
+            look_at = self.throttled.next_at
+        else:
+            self._write(now, pending, data)
+            look_at = min(pending.deadline, pending.silent_at(now, self._link))
         if look_at < self._checks_at:
             self._check_at(look_at)
         return pending
+
+    def _write(self, now: float, pending: PendingRequest, data: bytes) -> None:
+        pending.sent(now, self._link, alone=not self._pending)
+        self._pending.append(pending)
+        try:
+            self._writer.write(data)
+        except (OSError, RuntimeError) as error:  # uvloop raises the latter
+            self._abort(error)
 
     # --- responses -------------------------------------------------------------------------------
 
@@ -343,6 +348,11 @@ class Connection:
                 request_name(pending.message),
                 codes,
             )
+        if response.throttle_time:
+            self.throttle(self._loop.time() + response.throttle_time)
+            if self._reports is not None and self._reports.qsize() < _MOST_REPORTS:
+                name = request_name(pending.message)
+                self._reports.put_nowait(BrokerThrottled(self.node, name, response.throttle_time))
         if pending.done is not None:
             pending.done(response.message)
 
@@ -388,10 +398,12 @@ class Connection:
     def _check_times(self) -> None:
         """Check for overdue requests when the timer of the earliest one expires; a timer for each
         request would cost more."""
-        if self._decoding is not None:
+        if self._decoding is not None or not self.connected:
             return  # reading is paused meanwhile; resuming it sets the timer
         self._note_received()
         now = self._loop.time()
+        while (due := self.throttled.take(now)) is not None:
+            self._write(now, *due)
         looks_at = self._next_check()
         overdue, self._overdue = self._overdue, looks_at <= now
         if self._overdue:
@@ -401,7 +413,7 @@ class Connection:
                 # If the event loop was blocked, a response may not have been read yet.
                 self._frames.read_queued()
                 self._check_at(now + _READ_FIRST)
-        elif self._pending:
+        elif looks_at < _NEVER:
             self._check_at(looks_at)
         elif now - self._used_at >= _IDLE_SECONDS:
             self.abort()
@@ -411,44 +423,42 @@ class Connection:
     def _next_check(self) -> float:
         """When a request is overdue, or the connection counts as silent."""
         if not self._pending:
-            return _NEVER
+            return self.throttled.next_at
         head = self._pending[0]
-        since = max(head.sent_at, self._received_at)
-        if self._silences is None or since == self._silent_since:
-            silence = head.dead_at(since, self._link)
-        else:
-            silence = head.silent_at(since, self._link)
-        return min(silence, *(pending.deadline for pending in self._pending))
+        since = self._silent_from(head)
+        is_reported = self._reports is None or since == self._silent_since
+        silence = (head.dead_at if is_reported else head.silent_at)(since, self._link)
+        deadlines = (pending.deadline for pending in self._pending)
+        return min(silence, self.throttled.next_at, *deadlines)
+
+    def _silent_from(self, head: PendingRequest) -> float:
+        """Since when something might have been received."""
+        return max(head.sent_at, self._received_at, self.throttled.until)
 
     def _fail_overdue(self, now: float) -> None:
         head = self._pending[0]
         what = request_name(head.message)
-        since = max(head.sent_at, self._received_at)
+        since = self._silent_from(head)
         if head.dead_at(since, self._link) <= now:
             seconds = round(now - since, 1)
             detail = f"{node_name(self.node)} sent nothing for {seconds:g} s, asked for {what}"
             self._fail_first(FailureKind.SILENT, detail)
             return
         if (
-            self._silences is not None
+            self._reports is not None
             and since != self._silent_since
             and head.silent_at(since, self._link) <= now
         ):
             self._silent_since = since
-            self._silences.put_nowait(ConnectionSilent(self.node, since))
+            self._reports.put_nowait(ConnectionSilent(self.node, since))
             self._overdue = False
             self._check_at(max(now, self._next_check()))
             return
         pending = min(self._pending, key=lambda pending: pending.deadline)
         self._pending.remove(pending)
         self._pending.appendleft(pending)
-        silent = (
-            self._received_at < pending.sent_at
-            and not pending.broker_wait
-            and pending.silence_timeout < _NEVER
-        )
         self._fail_first(
-            FailureKind.SILENT if silent else FailureKind.TIMEOUT,
+            FailureKind.SILENT if pending.is_unheard(self._received_at) else FailureKind.TIMEOUT,
             f"{node_name(self.node)} did not respond to {request_name(pending.message)} within"
             f" {round(pending.within, 1):g} s",
         )
@@ -469,6 +479,7 @@ class Connection:
         if self._decoding is not None:
             self._pending.appendleft(self._decoding)
             self._decoding = None
+        self._pending.extend(self.throttled.clear())
         while self._pending:
             pending = self._pending.popleft()
             if pending.done is not None:

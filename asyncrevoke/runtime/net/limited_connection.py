@@ -22,6 +22,7 @@ from aiokafka.protocol.admin import SaslAuthenticateRequest
 from typing_extensions import override
 
 from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
+from asyncrevoke.protocol.dialects.dialect import throttle_time
 from asyncrevoke.runtime.net.authentication.oauthbearer import BearerExchange
 from asyncrevoke.runtime.net.authentication.scram import ScramExchange
 from asyncrevoke.runtime.net.sockets import FAILED_ADDRESSES, connect_socket
@@ -103,6 +104,7 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
         self._is_open = False
         self._transport: asyncio.WriteTransport | None = None
         self.session: AuthenticatedSession | None = None
+        self._throttled_until = 0.0
 
     @override
     async def connect(self) -> Any:
@@ -151,10 +153,24 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
     @override
     def send(self, request: object, expect_response: bool = True) -> Any:
         """Send a request of aiokafka's."""
+        if self._loop.time() < self._throttled_until:
+            return self._send_later(request, expect_response)
         sent = super().send(request, expect_response)
         if isinstance(request, SaslAuthenticateRequest):
             return self._authenticated(request, sent)
-        return sent
+        return self._response(sent) if expect_response else sent
+
+    async def _send_later(self, request: object, expect_response: bool) -> Any:  # noqa: ANN401
+        """Send a request after the throttle time (KIP-219), which aiokafka ignores."""
+        await asyncio.sleep(self._throttled_until - self._loop.time())
+        return await self.send(request, expect_response)
+
+    async def _response(self, sent: Awaitable[Any]) -> Any:  # noqa: ANN401
+        response = await sent
+        throttled = throttle_time(getattr(response, "throttle_time_ms", 0))
+        if throttled:
+            self._throttled_until = max(self._throttled_until, self._loop.time() + throttled)
+        return response
 
     @override
     def connected(self) -> bool:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import (
         BrokerProbed,
         Channel,
-        ConnectionSilent,
+        ConnectionReport,
         DropSilentConnections,
         Failed,
         Node,
@@ -35,8 +35,9 @@ class Requests(Protocol):
     def reset(self, node: Node, channel: Channel) -> None:
         """Close one connection; its requests in flight fail."""
 
-    async def silence(self) -> ConnectionSilent:
-        """Wait for the next connection that received nothing although a request is in flight."""
+    async def report(self) -> ConnectionReport:
+        """Wait for the next connection that receives nothing although a request is in flight, or
+        that a broker throttles."""
         ...
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
@@ -64,9 +65,9 @@ class ForwardedRequests:
         """Send a request and wait for the response."""
         return await self._requests.request(send)
 
-    async def silence(self) -> ConnectionSilent:
-        """Wait for the next connection that is silent."""
-        return await self._requests.silence()
+    async def report(self) -> ConnectionReport:
+        """Wait for the next connection that is silent or throttled."""
+        return await self._requests.report()
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         """Find out whether a broker responds."""

@@ -57,6 +57,7 @@ def test_missing_and_rejected_topics_and_silent_brokers_are_named() -> None:
                 missing_topics=frozenset({"refunds", "orders.dlq"}),
                 rejected_topics=frozenset({"payments"}),
                 unreachable_brokers=("kafka-2:9092",),
+                throttled_brokers={"kafka-3:9092": 19.6},
             )
         )
     )
@@ -67,6 +68,7 @@ def test_missing_and_rejected_topics_and_silent_brokers_are_named() -> None:
         ["refunds", "the topic does not exist", "till"],
         ["payments", "the brokers reject requests for the topic", "till"],
         ["kafka-2:9092", "the broker does not respond", "till"],
+        ["kafka-3:9092", "a quota throttles this consumer for 20 s more", "till"],
         ["orders-1", "the partition is paused", "till"],
     ]
     watch.on_close()

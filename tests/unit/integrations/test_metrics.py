@@ -22,7 +22,8 @@ from unit.integrations.queried_metrics import metrics_of
 
 from asyncrevoke import Consumer, HandlerContext, Message, Retry, by_header
 from asyncrevoke.integrations import conventions as names
-from asyncrevoke.integrations.histogram import Histogram
+from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics
+from asyncrevoke.integrations.histogram import Distribution, Histogram
 from asyncrevoke.integrations.opentelemetry_metrics import OpenTelemetryMetrics
 from asyncrevoke.integrations.prometheus import PrometheusMetrics, prometheus_name
 from asyncrevoke.testing import TestConsumer
@@ -110,6 +111,16 @@ async def test_prometheus_has_records_calls_failures_commits_and_revocations() -
     assert seen.get("asyncrevoke_rebalances_total", **group) >= 2
     assert seen.get("asyncrevoke_event_loop_lag_seconds_count", **group) >= 5
     assert seen.get("asyncrevoke_partitions_assigned", **group) == 3
+
+
+def test_throttle_times_are_counted() -> None:
+    metrics = ConsumerMetrics()
+    fields = {"node": "kafka-1:9092", "request": "Fetch", "seconds": 20.0}
+    metrics.on_event("throttled by a quota", fields)
+    reads = {metric.name: values for metric, values in metrics.counters()}
+    ((_, throttles),) = reads[names.THROTTLE.name]
+    assert isinstance(throttles, Distribution)
+    assert (sum(throttles.counts), throttles.total) == (1, 20.0)
 
 
 def name_of(handler: Callable[..., object]) -> str:
@@ -319,8 +330,9 @@ async def test_opentelemetry_has_the_same_metrics() -> None:
         await t.publish("orders", b"good", partition=0)
         found = _points(reader)
     provider.shutdown()
-    # This consumer publishes no results.
-    assert found.keys() == {metric.name for metric in names.METRICS if metric is not names.SENT}
+    # This consumer publishes no results and exceeds no quota.
+    others = {names.SENT, names.THROTTLE}
+    assert found.keys() == {metric.name for metric in names.METRICS if metric not in others}
     process = found[names.PROCESS.name]
     good = [p for p in process if names.ERROR not in (p.attributes or {})]
     assert [cast("HistogramDataPoint", p).count for p in good] == [2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import io
 import random
@@ -40,6 +41,35 @@ def test_the_preferred_version_is_used_where_it_is_offered(kind: type[Request]) 
     assert codec.choose_version(kind, offered(kind, 0, 99)) == preferred
     for version in (preferred, *others):
         assert codec.choose_version(kind, offered(kind, version, version)) == version
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 20_500])
+@pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
+def test_the_throttle_time_of_every_response_is_read(
+    kind: type[Request], version: int, milliseconds: int
+) -> None:
+    dialect = codec._dialect(kind, version)
+    entity = frames.sample(dialect.response_type, random.Random(3))
+    throttled = dataclasses.replace(
+        entity, throttle_time=datetime.timedelta(milliseconds=milliseconds)
+    )
+    frame = frames.header(flexible=dialect.flexible) + frames.body(throttled)
+    assert codec.decode_response(kind, version, frame).throttle_time == milliseconds / 1000
+
+
+@pytest.mark.parametrize("version", codec.versions(messages.FetchRequest))
+def test_the_throttle_time_of_a_fetch_without_partitions_is_read(version: int) -> None:
+    tags, topics = (b"", b"\0\0\0\0") if version < 12 else (b"\0", b"\1")
+    empty = b"\0\0\0\7" + tags + struct.pack(">ihi", 20_500, 0, 0) + topics + tags
+    decoded = codec.decode_response(messages.FetchRequest, version, empty)
+    assert decoded.throttle_time == 20.5
+    assert decoded.message == messages.FetchResponse(error=ErrorCode.none, throttle_time=20.5)
+
+
+@pytest.mark.parametrize(("milliseconds", "seconds"), [(-1, 0.0), (2**31 - 1, 3600.0)])
+def test_an_impossible_throttle_time_is_not_believed(milliseconds: int, seconds: float) -> None:
+    frame = struct.pack(">iih", 7, milliseconds, 0)
+    assert codec.decode_response(messages.HeartbeatRequest, 3, frame).throttle_time == seconds
 
 
 # What Apache Kafka 2.4 and 4.3 offer.

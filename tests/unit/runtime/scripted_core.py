@@ -13,7 +13,7 @@ from asyncrevoke.core.io.effects import (
     BrokerProbed,
     Channel,
     CompleteRequest,
-    ConnectionSilent,
+    ConnectionReport,
     DropSilentConnections,
     Effect,
     Emit,
@@ -301,14 +301,14 @@ class ScriptedSockets:
         self.cancelled = 0
         self.resets: list[tuple[Node, Channel]] = []
         self.dropped: list[DropSilentConnections] = []
-        self.silences: asyncio.Queue[ConnectionSilent] = asyncio.Queue()
+        self.reports: asyncio.Queue[ConnectionReport] = asyncio.Queue()
         self.closed = False
 
     def reset(self, node: Node, channel: Channel) -> None:
         self.resets.append((node, channel))
 
-    async def silence(self) -> ConnectionSilent:
-        return await self.silences.get()
+    async def report(self) -> ConnectionReport:
+        return await self.reports.get()
 
     async def probe(self, probe: ProbeBroker) -> BrokerProbed:
         return BrokerProbed(probe.node, 0.0, reachable=not self.unreachable)

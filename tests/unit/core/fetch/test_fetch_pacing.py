@@ -13,7 +13,7 @@ from asyncrevoke.core.fetch import responses
 from asyncrevoke.core.io.effects import Channel, FailureKind
 from asyncrevoke.core.partition.instance import PartitionInstance
 from asyncrevoke.errors import TopicAuthorizationError
-from asyncrevoke.protocol.messages import ErrorCode, FetchRequest
+from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
 from asyncrevoke.protocol.records import decode_batches
 
 if TYPE_CHECKING:
@@ -60,6 +60,52 @@ def test_a_partition_does_not_wait_for_a_long_poll_that_never_ends() -> None:
     assert world.fetches(Channel.FETCH_BUSY) == {}, "it joins the next one"
     world.advance(0.2)
     assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {3: 0}
+
+
+def throttle(world: FetchWorld, seconds: float, *, channel: Channel = Channel.FETCH) -> None:
+    """Respond to the fetch at broker 1 as one does whose quota is exceeded (KIP-219)."""
+    (send,) = [
+        send
+        for send in world.sends(FetchRequest)
+        if send.node.node_id == 1 and send.channel is channel
+    ]
+    world.reply(send, FetchResponse(error=ErrorCode.none, throttle_time=seconds))
+    world.plan()
+
+
+def test_nothing_is_fetched_of_a_broker_before_its_throttle_time_is_over() -> None:
+    world = FetchWorld(5)
+    world.assign(0, 1)
+    throttle(world, 20.0)
+    world.assign(3, 4)
+    world.advance(19.9)
+    assert {send.node.node_id for send in world.sends(FetchRequest)} == {2}
+    world.advance(0.2)
+    assert asked(world.fetches()[1]) == {0: 0, 3: 0}
+    assert not world.named("waiting to fetch")
+
+
+def test_a_throttle_time_holds_for_both_connections_that_fetch() -> None:
+    world = FetchWorld(7)
+    world.assign(0)
+    world.advance(0.1)
+    world.assign(3)
+    assert asked(world.fetches(Channel.FETCH_BUSY)[1]) == {3: 0}
+    throttle(world, 5.0)
+    throttle(world, 1.0, channel=Channel.FETCH_BUSY)
+    world.advance(4.9)
+    assert not world.sends(FetchRequest)
+    world.advance(0.2)
+    assert asked(world.fetches()[1]) == {0: 0, 3: 0}
+
+
+def test_a_seek_while_fetches_are_throttled_is_in_the_next_one() -> None:
+    world = FetchWorld(1)
+    world.assign(0)
+    throttle(world, 5.0)
+    world.place(world.instances[0], 700)
+    world.advance(5.1)
+    assert asked(world.fetches()[1]) == {0: 700}
 
 
 def test_a_response_that_was_too_large_for_the_link_is_asked_for_in_smaller_parts() -> None:

@@ -9,6 +9,7 @@ from unit.core.scripted_environment import NODES, ScriptedRequests, topic
 
 from asyncrevoke.core.io.effects import (
     BrokerProbed,
+    BrokerThrottled,
     Channel,
     ConnectionSilent,
     DropSilentConnections,
@@ -66,7 +67,9 @@ class Watched(ScriptedRequests):
             )
         )
 
-    def see(self, event: ConnectionSilent | BrokerProbed | Replied | Failed) -> None:
+    def see(
+        self, event: ConnectionSilent | BrokerThrottled | BrokerProbed | Replied | Failed
+    ) -> None:
         if isinstance(event, (Replied, Failed)):
             del self.open[event.request_id]
         self.silent_brokers.handle(self.now, event)
@@ -89,6 +92,26 @@ def test_a_silent_coordinator_is_looked_for_at_other_brokers_and_stays_the_coord
     assert search.node != NODES[1]
     assert world.coordinator.node == NODES[1]
     assert world.only(MetadataRequest)[0].node != NODES[1]
+
+
+def test_a_throttled_connection_is_no_failure_and_is_logged_when_it_is_news() -> None:
+    world = Watched()
+    throttled = BrokerThrottled(NODES[1], "Fetch", 20.0)
+    world.see(throttled)
+    world.advance(5.0)
+    world.see(BrokerThrottled(NODES[1], "Fetch", 1.0))
+    address = f"{NODES[1].host}:{NODES[1].port}"
+    assert world.cluster.brokers.throttled(world.now) == {address: pytest.approx(15.0)}
+    lines = world.named("throttled by a quota")
+    assert [line.level for line in lines] == ["info", "debug"]
+    assert [line.fields["seconds"] for line in lines] == [20.0, 1.0]
+    assert NODES[1] not in world.cluster.brokers.failed
+    assert not world.sends(FindCoordinatorRequest)
+    world.advance(15.1)
+    assert world.cluster.brokers.throttled(world.now) == {}
+    world.advance(60.0)
+    world.see(throttled)
+    assert world.named("throttled by a quota")[-1].level == "info"
 
 
 def test_it_is_looked_for_every_second_until_another_one_is_named_or_it_responds() -> None:
