@@ -194,7 +194,9 @@ class DecodeError(AsyncRevokeError):
 
     The function is a decoder, ``order_by`` or ``where``. The message names the kind of error, the
     field and the position, without content of the record. ``original`` is the exception, whose
-    message may have content.
+    message may have content. ``temporary``: the same value may decode later, because a decoder
+    could not ask its schema registry, for example; ``retry`` then applies. A decoder may raise it
+    itself.
     """
 
     def __init__(
@@ -204,10 +206,12 @@ class DecodeError(AsyncRevokeError):
         detail: str,
         *,
         original: BaseException | None = None,
+        temporary: bool = False,
     ) -> None:
         self.partition = partition
         self.offset = offset
         self.original = original
+        self.temporary = temporary
         super().__init__(f"{_names([partition])} at offset {offset}: {detail}")
 
 

@@ -41,7 +41,12 @@ class _PydanticError(Protocol):
 
 
 def decode_error(
-    record: Record, what: str, error: BaseException, annotation: object = None
+    record: Record,
+    what: str,
+    error: BaseException,
+    annotation: object = None,
+    *,
+    temporary: bool = False,
 ) -> DecodeError:
     """A DecodeError with ``what``, and a description of ``error`` without the value's content.
 
@@ -52,6 +57,7 @@ def decode_error(
         record.offset,
         f"{what}: {_described(error, annotation)}",
         original=error,
+        temporary=temporary,
     )
 
 

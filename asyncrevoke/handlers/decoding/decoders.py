@@ -13,6 +13,7 @@ from asyncrevoke.config.annotations import expanded, members, metadata, the_type
 from asyncrevoke.config.record_function import check_record_function, function_name
 from asyncrevoke.errors import ConfigError, DecodeError
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
+from asyncrevoke.handlers.decoding.temporary_failure import is_temporary
 from asyncrevoke.model import Record
 
 # Returns the value of a record, or raises DecodeError.
@@ -82,7 +83,8 @@ def custom_decoder(decode: Decoder) -> Decoder:
         except DecodeError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a user's code raises
-            failure = decode_error(record, f"the decoder {name} failed", error)
+            what, temporary = f"the decoder {name} failed", is_temporary(error)
+            failure = decode_error(record, what, error, temporary=temporary)
         if failure is not None:
             raise failure
         if isinstance(value, Coroutine):

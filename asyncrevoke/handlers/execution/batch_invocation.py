@@ -27,6 +27,14 @@ class BatchSink(Protocol):
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
         """This record has failed, and is done."""
 
+    def may_retry(self, record: Record, handler: Handler, error: BaseException, calls: int) -> bool:
+        """Whether ``retry`` allows another call for this record."""
+        ...
+
+    def topic_for(self, record: Record, handler: Handler, error: BaseException) -> str | None:
+        """The topic that this failed record goes to; None if ``on_error`` decides."""
+        ...
+
     def send_to_topic(self, unsent: Unsent, handler: Handler, calls: int) -> Awaitable[None]:
         """Write this record to another topic; returns when that is acknowledged."""
         ...
@@ -42,8 +50,8 @@ async def invoke_batch(
     """Write unsent records, and call the handler with all others that decode.
 
     ``calls`` counts this call. A record whose value does not decode goes to the dead letter topic,
-    or is skipped. If ``on_error`` stops or pauses instead, the handler is called with the values
-    before it, and then DecodeError is raised.
+    or is skipped. If ``retry`` applies, or ``on_error`` stops or pauses instead, the handler is
+    called with the values before it, and then DecodeError is raised.
 
     When this returns, all records are done. When it raises, ``batch.records`` are not done; if
     ``batch.errors`` is not empty, only its records have failed, otherwise all of ``batch.called``.
@@ -54,7 +62,7 @@ async def invoke_batch(
         await sink.send_to_topic(unsent, handler, calls - 1)
         sink.complete_all([unsent.record])
         batch.first_unsent_written()
-    values, undecodable = await _decode(batch, handler, sink)
+    values, undecodable = await _decode(batch, handler, calls, sink)
     called = batch.start_call(len(values))
     if called:
         try:
@@ -72,7 +80,7 @@ async def invoke_batch(
 
 
 async def _decode(
-    batch: HandlerBatch, handler: Handler, sink: BatchSink
+    batch: HandlerBatch, handler: Handler, calls: int, sink: BatchSink
 ) -> tuple[list[object], DecodeError | None]:
     """Decode values up to the first error that stops the batch; return them and the error."""
     assert handler.batch is not None
@@ -81,7 +89,9 @@ async def _decode(
         try:
             values.append(handler.batch.decode(record))
         except DecodeError as error:
-            if handler.dead_letter is not None:
+            if sink.may_retry(record, handler, error, calls):
+                return values, error
+            if sink.topic_for(record, handler, error) is not None:
                 await sink.send_to_topic(Unsent(record, error), handler, 0)
                 sink.complete_all([record])
             elif handler.on_error == "skip":

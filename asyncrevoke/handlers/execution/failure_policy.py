@@ -160,7 +160,7 @@ class FailurePolicy:
     async def send_to_topic(self, unsent: Unsent, handler: Handler, calls: int) -> None:
         """Write a record to the retry topic or to the dead letter topic."""
         record, error, trace = unsent
-        topic = self._topic_for(record, handler, error)
+        topic = self.topic_for(record, handler, error)
         assert topic is not None
         assert self._dead_letters is not None
         history = self._histories.of(record)
@@ -197,11 +197,7 @@ class FailurePolicy:
         if self._observers is not None and not to_retry_topic:
             self._observers.on_dead_letter(history.record, topic, error)
 
-    # -- failures --------------------------------------------------------------------------------
-
-    def _may_retry(
-        self, record: Record, handler: Handler, error: BaseException, calls: int
-    ) -> bool:
+    def may_retry(self, record: Record, handler: Handler, error: BaseException, calls: int) -> bool:
         """Whether ``retry`` allows another call. A record of a retry topic has one call each time
         it is read."""
         retry = handler.retry
@@ -209,7 +205,7 @@ class FailurePolicy:
             return False
         return not self._histories.of(record).retry_topic_reads
 
-    def _topic_for(self, record: Record, handler: Handler, error: BaseException) -> str | None:
+    def topic_for(self, record: Record, handler: Handler, error: BaseException) -> str | None:
         """The topic that a failed record goes to; None if ``on_error`` decides."""
         later = handler.retry_topic
         reads = self._histories.of(record).retry_topic_reads
@@ -217,13 +213,15 @@ class FailurePolicy:
             return later.topic
         return handler.dead_letter
 
+    # -- failures --------------------------------------------------------------------------------
+
     def _record_failed(
         self, entry: Entry[Item], failed: Unsent, handler: Handler, calls: int
     ) -> bool:
         record, error, _ = failed
-        if self._may_retry(record, handler, error, calls):
+        if self.may_retry(record, handler, error, calls):
             self._retry(entry, error, handler, calls)
-        elif (topic := self._topic_for(record, handler, error)) is not None:
+        elif (topic := self.topic_for(record, handler, error)) is not None:
             if self._held.is_blocked(topic) and self._backlog.may_retry(record):
                 self._held.hold_behind(entry, topic, calls, failed)
             else:
@@ -248,9 +246,9 @@ class FailurePolicy:
         to_retry: list[BaseException] = []
         errors = batch.errors or dict.fromkeys(batch.called, error)
         for record, its_error in errors.items():
-            if self._may_retry(record, handler, its_error, calls):
+            if self.may_retry(record, handler, its_error, calls):
                 to_retry.append(its_error)
-            elif self._topic_for(record, handler, its_error) is not None:
+            elif self.topic_for(record, handler, its_error) is not None:
                 batch.send_elsewhere(Unsent(record, its_error, trace))
             elif handler.on_error == "skip":
                 self.skip(record, handler, its_error)
@@ -262,8 +260,10 @@ class FailurePolicy:
             self._retry(entry, to_retry[0], handler, calls)
         elif batch.unsent:
             self._backlog.send_next(entry, calls)
-        elif batch.records:
+        elif batch.records and self.may_retry(batch.records[0], handler, error, calls):
             # The records of the call are done: the value after them does not decode.
+            self._retry(entry, error, handler, calls)
+        elif batch.records:
             self._apply_on_error(entry, error, handler)
         else:
             self._backlog.forget_attempts(batch)
@@ -326,11 +326,13 @@ class FailurePolicy:
     ) -> None:
         """Pause the partition until another attempt at this item succeeds.
 
-        A record that cannot be read or decoded would never succeed: its partition waits for
-        ``resume``.
+        A record that cannot be read, or decoded at any time, would never succeed: its partition
+        waits for ``resume``.
         """
         item = entry[1]
-        if isinstance(error, (DecodeError, UnreadableRecordError)):
+        if isinstance(error, UnreadableRecordError) or (
+            isinstance(error, DecodeError) and not error.temporary
+        ):
             self._pause_partition(entry, error, handler)
         elif not self._backlog.may_retry(item):
             self._abandon(entry, error, handler)

@@ -27,7 +27,8 @@ class Retry:
     ``max_backoff``. Each wait varies by up to the fraction ``jitter`` either way, so that records
     that failed together are not retried together. ``retry_on`` is a type of exception, or a tuple
     of types; after another exception, or a value that does not decode, the handler is not called
-    again.
+    again. An exception of a ``decoder`` is retried if it is temporary (``DecodeError.temporary``)
+    and ``retry_on`` names its type.
 
     Hazard of None, and of long waits: the lane of a waiting record waits too, and no commit of its
     partition passes the record. Raises ConfigError.
@@ -84,11 +85,17 @@ class Retry:
 
     def allows(self, error: BaseException, calls: int) -> bool:
         """Whether another call follows; ``error`` is that of the last of ``calls`` calls."""
-        if isinstance(error, (DecodeError, UnreadableRecordError)) or not isinstance(
-            error, self.retry_on
-        ):
+        return self.names(error) and (self.attempts is None or calls < self.attempts)
+
+    def names(self, error: BaseException) -> bool:
+        """Whether another call may succeed after this error, and ``retry_on`` names it."""
+        if isinstance(error, UnreadableRecordError):
             return False
-        return self.attempts is None or calls < self.attempts
+        if isinstance(error, DecodeError):
+            if not error.temporary:
+                return False
+            error = error if error.original is None else error.original
+        return isinstance(error, self.retry_on)
 
     def delay(self, calls: int, random: Callable[[], float]) -> float:
         """Seconds to wait after ``calls`` calls; ``random`` returns a number from 0 to 1."""

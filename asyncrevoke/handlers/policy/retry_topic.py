@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import Final, cast
 
 from asyncrevoke.config import checks
 from asyncrevoke.config.topics import check_topic
-from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.printable import shown_option
 
-if TYPE_CHECKING:
-    from asyncrevoke.handlers.policy.retry import Retry
+# Without ``retry``, any exception sends a record to its retry topic.
+_ANY: Final = Retry()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class RetryTopic:
     A record is sent after the last attempt of ``Retry``. The member of the group that reads it
     calls the handler once. If this call fails, the record is sent again, in all ``attempts`` times
     (None: without limit). A record whose exception ``Retry(retry_on=...)`` does not name, or whose
-    value does not decode, is not sent.
+    value does not decode for good, is not sent.
 
     Hazard: later records of its key are handled before it. Raises ConfigError.
     """
@@ -44,8 +45,6 @@ class RetryTopic:
 
     def takes(self, error: BaseException, retry: Retry | None, reads: int) -> bool:
         """Whether a failed record that was read ``reads`` times from the topic is sent there."""
-        if isinstance(error, (DecodeError, UnreadableRecordError)):
-            return False
-        if not isinstance(error, Exception if retry is None else retry.retry_on):
+        if not (_ANY if retry is None else retry).names(error):
             return False
         return self.attempts is None or reads < self.attempts
