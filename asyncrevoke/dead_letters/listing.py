@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # Rows of a listing; dead letters of further rows are counted together.
 MAX_ROWS: Final = 10_000
+# Characters of an error's type in a row.
+_LONGEST_TYPE: Final = 256
 # Records that a result names.
 MAX_NAMED: Final = 100
 
@@ -66,7 +68,7 @@ class Counting:
 
     def add(self, letter: StoredDeadLetter) -> None:
         """Count a dead letter."""
-        key = letter.origin_topic, letter.origin_partition, letter.error_type
+        key = letter.origin_topic, letter.origin_partition, letter.error_type[:_LONGEST_TYPE]
         row = self._rows.get(key)
         if row is None:
             if len(self._rows) >= MAX_ROWS:

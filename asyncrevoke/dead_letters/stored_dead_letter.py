@@ -12,6 +12,7 @@ from asyncrevoke.handlers.dead_letters.dead_letter import (
     ERROR_TYPE,
     HEADERS,
     MAX_COUNT,
+    MAX_TEXT_BYTES,
     ORIGIN_OFFSET,
     ORIGIN_PARTITION,
     ORIGIN_TIMESTAMP,
@@ -105,7 +106,7 @@ def read_dead_letter(record: Record) -> StoredDeadLetter | NoDeadLetter:
     if not topic:
         return NoDeadLetter(record, "it has no headers of a dead letter")
     if not is_legal_topic(topic):
-        return NoDeadLetter(record, f"its origin {topic!r} is no name of a topic")
+        return NoDeadLetter(record, f"its origin {topic!r:.100} is no name of a topic")
     if partition is None or offset is None:
         return NoDeadLetter(record, "its origin has no valid partition and offset")
     return StoredDeadLetter(
@@ -177,7 +178,8 @@ def _timestamp(value: bytes | None) -> int:
 
 
 def _text(value: bytes | None) -> str:
-    return (value or b"").decode("utf-8", "replace")
+    """The beginning of a text: whoever writes to the topic decides how long it is."""
+    return (value or b"")[:MAX_TEXT_BYTES].decode("utf-8", "replace")
 
 
 def _number(value: bytes | None, largest: int) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from asyncrevoke.model import Record, RecordOfCopy, UnreadableRecord
 from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
-from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS, parser, too_many_headers
+from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS, checked_headers, parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence, Sized
@@ -54,7 +54,7 @@ class RecordMaker(NamedTuple):
                 kind,
                 record.key,
                 record.value,
-                (tuple(headers) if len(headers) <= MAX_RECORD_HEADERS else too_many_headers())
+                (tuple(headers) if len(headers) <= MAX_RECORD_HEADERS else checked_headers(headers))
                 if (headers := record.headers)
                 else (),
                 tracker_id,

@@ -6,6 +6,7 @@ record's length. So it gets no more bytes at a time than one call may take.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -13,7 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE, COUNT_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from aiokafka.record._protocols import DefaultRecordBatchProtocol
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 # A record with more headers is rejected: a header takes 2 bytes in the log and 100 in memory.
 MAX_RECORD_HEADERS: Final = 10_000
+# Beyond these, a record may have so many headers that this library has added: to a dead letter or a
+# retry of a record that could be read.
+MAX_ADDED_HEADERS: Final = 100
+ADDED_PREFIX: Final = "asyncrevoke-"
+TOO_MANY_HEADERS: Final = f"the record has more than {MAX_RECORD_HEADERS} headers"
 # A batch with more unreadable records is rejected as a whole.
 _MOST_UNREADABLE: Final = 100
 # Bytes that the parser gets at a time, unless one record has more.
@@ -55,7 +61,25 @@ def parser(data: bytes) -> DefaultRecordBatchProtocol:
 
 def too_many_headers() -> NoReturn:
     """Raise ValueError for a record with more than ``MAX_RECORD_HEADERS``."""
-    raise ValueError(f"the record has more than {MAX_RECORD_HEADERS} headers")
+    raise ValueError(TOO_MANY_HEADERS)
+
+
+def has_too_many_headers(names: Sequence[str]) -> bool:
+    """Whether a record with headers of these names has more than ``MAX_RECORD_HEADERS``, without
+    the ones that this library adds."""
+    excess = len(names) - MAX_RECORD_HEADERS
+    if not 0 < excess <= MAX_ADDED_HEADERS:
+        return excess > 0
+    return sum(map(str.startswith, names, repeat(ADDED_PREFIX))) < excess
+
+
+def checked_headers(
+    headers: Sequence[tuple[str, bytes | None]],
+) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of a record. Raises ValueError if there are too many."""
+    if has_too_many_headers([name for name, _ in headers]):
+        too_many_headers()
+    return tuple(headers)
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
@@ -197,7 +221,7 @@ def _check_headers(data: bytes, body: int, stop: int) -> tuple[int, int]:
     if at >= stop:
         raise ValueError("a key or value is longer than its record")
     count, at = _varint(data, at)
-    if count > MAX_RECORD_HEADERS:
+    if count > MAX_RECORD_HEADERS + MAX_ADDED_HEADERS:
         too_many_headers()
     return count, at
 

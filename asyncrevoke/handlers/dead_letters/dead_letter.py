@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.printable import error_text
+from asyncrevoke.protocol.single_records import (
+    ADDED_PREFIX,
+    MAX_ADDED_HEADERS,
+    MAX_RECORD_HEADERS,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from asyncrevoke.model import Record
 
@@ -31,10 +36,12 @@ HEADERS: Final = (
     ATTEMPTS,
 )
 
+# Those of a dead letter, two more of a retry, and two of a replay.
+_MOST_ADDED: Final = len(HEADERS) + 4
 # The highest count in a header.
 MAX_COUNT: Final = 2**31 - 1
 # The longest value of a header about the error (bytes).
-_MAX_BYTES = 1024
+MAX_TEXT_BYTES: Final = 1024
 
 
 class DeadLetterSender(Protocol):
@@ -58,8 +65,9 @@ class DeadLetter:
     A header has the timestamp of the record.
 
     A record that was a dead letter before keeps the headers of the former failure: of two headers
-    with the same name, the last one counts. ``attempts`` is the number of calls of the handler, 0
-    if the record does not decode.
+    with the same name, the last one counts. So that it can be read again, the oldest of these are
+    left out if there would be too many headers. ``attempts`` is the number of calls of the handler,
+    0 if the record does not decode.
     """
 
     __slots__ = ("headers", "key", "value")
@@ -68,7 +76,7 @@ class DeadLetter:
         self.key = record.key
         self.value = None if record.value is None else bytes(record.value)
         self.headers: list[tuple[str, bytes | None]] = [
-            *record.headers,
+            *_kept(record.headers),
             (ORIGIN_TOPIC, record.topic.encode()),
             (ORIGIN_PARTITION, b"%d" % record.partition),
             (ORIGIN_OFFSET, b"%d" % record.offset),
@@ -79,8 +87,25 @@ class DeadLetter:
         ]
 
     def set_headers(self, headers: Iterable[tuple[str, bytes | None]]) -> None:
-        """Replace all headers, for a tracer that adds the trace context."""
-        self.headers = list(headers)
+        """Replace all headers, for a tracer that adds the trace context.
+
+        Does nothing if the message would have too many headers to be read again.
+        """
+        replaced = list(headers)
+        if len(replaced) <= max(MAX_RECORD_HEADERS, len(self.headers)):
+            self.headers = replaced
+
+
+def _kept(
+    headers: Sequence[tuple[str, bytes | None]],
+) -> Sequence[tuple[str, bytes | None]]:
+    """The headers of a record, without the oldest added ones if there would be too many."""
+    excess = len(headers) + _MOST_ADDED - MAX_RECORD_HEADERS - MAX_ADDED_HEADERS
+    if excess <= 0:
+        return headers
+    added = [at for at, (name, _) in enumerate(headers) if name.startswith(ADDED_PREFIX)]
+    left_out = set(added[:excess])
+    return [header for at, header in enumerate(headers) if at not in left_out]
 
 
 def _type_name(error: BaseException) -> str:
@@ -90,5 +115,5 @@ def _type_name(error: BaseException) -> str:
 
 def _truncated(text: str) -> bytes:
     """The beginning of a text in UTF-8: at most 1 KiB of whole characters."""
-    encoded = text[:_MAX_BYTES].encode("utf-8", "backslashreplace")
-    return encoded[:_MAX_BYTES].decode("utf-8", "ignore").encode()
+    encoded = text[:MAX_TEXT_BYTES].encode("utf-8", "backslashreplace")
+    return encoded[:MAX_TEXT_BYTES].decode("utf-8", "ignore").encode()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.model import Record, UnreadableRecord
-from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS
+from asyncrevoke.protocol.single_records import (
+    MAX_ADDED_HEADERS,
+    MAX_RECORD_HEADERS,
+    TOO_MANY_HEADERS,
+    has_too_many_headers,
+)
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.reading.offsets import OffsetRange
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
     from asyncrevoke.replays.opened_handlers import Target
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch
     from asyncrevoke.spark.replays.progress import Address
     from asyncrevoke.spark.replays.sent_files import SentFiles
 
@@ -27,8 +32,6 @@ _PLAIN = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", 
 COLUMNS = (*_PLAIN, "headers", "unreadable")
 """The columns of the rows; ``timestamp`` is in milliseconds. A row whose ``unreadable`` (next
 offset, reason) is not null is a record that cannot be read."""
-
-_TOO_MANY_HEADERS = f"the record has more than {MAX_RECORD_HEADERS} headers"
 
 
 class RowsTask:
@@ -123,7 +126,7 @@ def to_records(batch: ArrowRecordBatch) -> Iterator[list[Record]]:
     A record with more headers than a consumer accepts is unreadable. Its headers are never decoded.
     """
     headers = batch.column("headers")
-    too_long = pc.greater(pc.list_value_length(headers), MAX_RECORD_HEADERS)
+    too_long = _too_long(headers)
     some_too_long: bool = pc.any(too_long).as_py() or False
     if some_too_long:
         headers = pc.if_else(too_long, pa.scalar(None, headers.type), headers)
@@ -149,7 +152,7 @@ def to_records(batch: ArrowRecordBatch) -> Iterator[list[Record]]:
             records[number] = _unreadable(records[number], why["next_offset"], why["reason"])
         elif long:
             records[number] = _unreadable(
-                records[number], records[number].offset + 1, _TOO_MANY_HEADERS
+                records[number], records[number].offset + 1, TOO_MANY_HEADERS
             )
         else:
             continue
@@ -157,6 +160,20 @@ def to_records(batch: ArrowRecordBatch) -> Iterator[list[Record]]:
         start = number + 1
     if start < len(records):
         yield records[start:]
+
+
+def _too_long(headers: Array) -> Array:
+    """Which records have too many headers. Only the names of those near the limit are decoded."""
+    lengths = pc.list_value_length(headers)
+    too_long: Array = pc.greater(lengths, MAX_RECORD_HEADERS + MAX_ADDED_HEADERS)
+    near = pc.and_(pc.greater(lengths, MAX_RECORD_HEADERS), pc.invert(too_long))
+    if not pc.any(near).as_py():
+        return too_long
+    found = too_long.to_pylist()
+    for number in cast("list[int]", pc.indices_nonzero(near).to_pylist()):
+        names: list[str | None] = cast("Any", headers)[number].values.field("key").to_pylist()
+        found[number] = has_too_many_headers([name or "" for name in names])
+    return cast("Array", pa.array(found, pa.bool_()))
 
 
 def _unreadable(record: Record, next_offset: int, reason: str) -> UnreadableRecord:

@@ -81,3 +81,12 @@ def test_records_of_any_reader_have_as_many_headers_as_a_consumer_accepts() -> N
     assert isinstance(rejected, UnreadableRecord)
     assert (rejected.next_offset, rejected.headers) == (2, ())
     assert "more than 10000 headers" in rejected.detail
+
+
+def test_headers_that_the_library_adds_do_not_count_for_the_limit_of_a_row() -> None:
+    most, own = [{"key": "h", "value": b""}] * 10_000, {"key": "asyncrevoke-due", "value": b"1"}
+    (records,) = to_records(batch(row(0, headers=[*most, *[own] * 100]), row(1, headers=None)))
+    assert [len(each.headers) for each in records] == [10_100, 0]
+    for headers in ([*most, *[own] * 101], [*most, most[0], own]):
+        ((found,),) = to_records(batch(row(0, headers=headers)))
+        assert isinstance(found, UnreadableRecord)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
 
-from asyncrevoke import CallNext, Consumer, HandlerContext, TopicPartition
+from asyncrevoke import CallNext, Consumer, HandlerContext
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
+from asyncrevoke.dead_letters.listing import MAX_ROWS, Counting
 from asyncrevoke.dead_letters.replay import ReplayOptions
-from asyncrevoke.dead_letters.replay_journal import ReplayJournal
 from asyncrevoke.dead_letters.stored_dead_letter import (
     NoDeadLetter,
     StoredDeadLetter,
@@ -27,9 +24,6 @@ from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.model import Record
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing import cluster as topic_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY = 86_400_000
 NOW = 1_800_000_000_000
@@ -217,7 +211,6 @@ async def test_a_dead_letter_does_not_choose_which_topic_a_replay_writes_to() ->
         "asyncrevoke-origin-offset": "7",
     }
     async with TestConsumer(failing(calls), partitions=1) as t:
-        await t.publish("payments", 1)
         await t.publish("orders.dlq", 1_000_000, headers=headers)
         await t.publish("orders", -1)
         result = await t.replay_dead_letters("orders.dlq")
@@ -225,7 +218,7 @@ async def test_a_dead_letter_does_not_choose_which_topic_a_replay_writes_to() ->
         (rejected,) = result.named
         assert rejected.offset == 0
         assert "its origin payments is not the topic that orders.dlq is named after" in rejected.why
-        assert len(t.records("payments")) == 1
+        assert not t.records("payments")
         chosen = DeadLetterFilter(origin_topics=frozenset(["payments"]))
         result = await t.replay_dead_letters("orders.dlq", ReplayOptions(chosen=chosen))
         assert (result.sent, result.by_topic) == (1, {"payments": 1})
@@ -379,96 +372,31 @@ def test_a_retention_that_is_no_number_is_an_error(value: str | None) -> None:
         TimestampLimits.of("orders", settings, lambda: 0.0)
 
 
-# -- the journal ----------------------------------------------------------------------------------
+# -- how much is kept of what others write --------------------------------------------------------
 
 
-def test_the_journal_knows_what_was_sent_and_what_may_have_been(tmp_path: Path) -> None:
-    path, to = tmp_path / "j", TopicPartition("orders", 1)
-    with ReplayJournal(path, "dlq") as journal:
-        journal.sending([(0, 5), (0, 6), (1, 0), (0, 7)])
-        journal.ended([(1, 0, to, 9), (0, 5, to, -1)], [(0, 6)])
-        with pytest.raises(DeadLettersError, match="another replay"), ReplayJournal(path, "dlq"):
-            raise AssertionError
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-    with path.open("ab") as file:
-        file.write(b'{"line":"sent","partition":0,"off')  # torn by a crash
-    for _ in range(2):
-        with ReplayJournal(path, "dlq") as journal:
-            assert journal.has_sent(0, 5)
-            assert journal.has_sent(1, 0)
-            assert not journal.has_sent(0, 6)
-            assert not journal.is_in_doubt(0, 6)
-            assert journal.is_in_doubt(0, 7)
-            assert journal.highest(0) == 7
-            assert journal.highest(2) == -1
+def test_a_listing_keeps_the_beginning_of_texts_that_a_writer_chooses() -> None:
+    counting = Counting("orders.dlq")
+    for number in range(MAX_ROWS + 5):
+        headers = (
+            ("asyncrevoke-origin-topic", b"orders"),
+            ("asyncrevoke-origin-partition", b"0"),
+            ("asyncrevoke-origin-offset", b"7"),
+            ("asyncrevoke-error-type", b"%d\xf0\x9f\x98\x80" % number + b"E" * 2_000),
+            ("asyncrevoke-error-message", b"m" * 2_000),
+        )
+        letter = read_dead_letter(Record("orders.dlq", 0, number, 1, 0, None, b"", headers))
+        assert isinstance(letter, StoredDeadLetter)
+        assert len(letter.error_message) == 1024
+        counting.add(letter)
+    listing = counting.end()
+    assert (len(listing.rows), listing.other) == (MAX_ROWS, 5)
+    assert max(len(row.error_type) for row in listing.rows) == 256
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"no json\n",
-        b'{"line":"sent"}\n',
-        b"[1]\n",
-        b"x" * 2_000_000,
-        b'{"line":"replay","version":1,"dead_letters":"dlq"}\n'
-        b'{"line":"sent","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
-    ],
-    ids=["text", "no first line", "list", "long", "nested"],
-)
-def test_a_file_that_is_no_journal_is_rejected_and_not_changed(
-    tmp_path: Path, content: bytes
-) -> None:
-    path = tmp_path / "j"
-    path.write_bytes(content)
-    with pytest.raises(DeadLettersError, match="no journal of replays"), ReplayJournal(path, "dlq"):
-        raise AssertionError
-    assert path.read_bytes() == content
-
-
-def test_the_journal_of_another_topic_is_rejected(tmp_path: Path) -> None:
-    with ReplayJournal(tmp_path / "j", "dlq"):
-        pass
-    with (
-        pytest.raises(DeadLettersError, match="is the journal of dlq, not of other"),
-        ReplayJournal(tmp_path / "j", "other"),
-    ):
-        raise AssertionError
-
-
-def test_a_short_file_without_a_line_break_is_refused_and_not_changed(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_bytes(b"a secret on one line")
-    with pytest.raises(DeadLettersError, match="no journal of replays"), ReplayJournal(path, "dlq"):
-        pass
-    assert path.read_bytes() == b"a secret on one line"
-
-
-def test_a_journal_whose_first_line_was_cut_by_a_crash_is_begun_again(tmp_path: Path) -> None:
-    path = tmp_path / "j"
-    with ReplayJournal(path, "dlq"):
-        pass
-    begun = path.read_bytes()
-    path.write_bytes(begun[:9])
-    with ReplayJournal(path, "dlq"):
-        pass
-    assert path.read_bytes() == begun
-
-
-@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="needs symbolic links of POSIX")
-def test_the_journal_of_a_replay_is_not_opened_through_a_link(tmp_path: Path) -> None:
-    path, other = tmp_path / "j", tmp_path / "other"
-    other.touch()
-    path.symlink_to(other)
-    with pytest.raises(DeadLettersError), ReplayJournal(path, "dlq"):
-        pass
-    assert other.read_bytes() == b""
-
-
-def test_an_offset_that_no_record_has_is_damage_of_the_journal(tmp_path: Path) -> None:
-    path = tmp_path / "j"
-    with ReplayJournal(path, "dlq"):
-        pass
-    with path.open("ab") as file:
-        file.write(b'{"line":"not sent","partition":0,"offset":-1}\n')
-    with pytest.raises(DeadLettersError, match="damaged at byte"), ReplayJournal(path, "dlq"):
-        pass
+def test_the_reason_against_a_record_quotes_the_beginning_of_its_origin_only() -> None:
+    headers = (("asyncrevoke-origin-topic", b"\x1b" * 2_000),)
+    found = read_dead_letter(Record("orders.dlq", 0, 0, 1, 0, None, b"", headers))
+    assert isinstance(found, NoDeadLetter)
+    assert "no name of a topic" in found.why
+    assert len(found.why) < 200
