@@ -60,7 +60,8 @@ def check_place(name: str, place: object) -> None:
             _check_one(name, shown_option({key: value}), value, EARLIEST)
     if name == "end" and EARLIEST in _values(by_partition):
         raise ConfigError(
-            f"{name}={shown_option(by_partition)}: -2 is the earliest offset, and no record is before it"
+            f"{name}={shown_option(by_partition)}: -2 is the earliest offset, and no record is "
+            "before it"
         )
 
 
