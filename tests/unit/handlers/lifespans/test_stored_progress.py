@@ -183,6 +183,25 @@ async def test_an_offset_that_does_not_say_what_is_done_is_not_stored(
     assert (table.lost, table.exits) == (1, 1)
 
 
+async def test_an_offset_does_not_replace_stored_progress_whose_records_lie_after_it() -> None:
+    """Offsets 7 and 8 are in the state that was loaded, and 6 is not handled yet."""
+    table = Table("progress")
+    async with TestConsumer(table.consumer(revoke_gaps="drop"), partitions=1) as t:
+        await publish(t)
+        await t.revoke(ZERO)
+        await released(t)
+        stored = table.begins
+        await t.give(ZERO)
+        await t.revoke(ZERO)
+        table.stored = "offset_to_commit"
+        await released(t)
+        assert table.handled[-1] == 3
+        assert (table.lost, table.exits, table.begins) == (1, 1, stored)
+        await t.give(ZERO)
+        await t.advance(2 * SECONDS + 1)
+    assert sorted(table.offsets) == NINE
+
+
 @each_stored
 async def test_a_failed_record_is_handled_again_and_later_ones_are_not_counted_twice(
     stored: Stored,
