@@ -114,7 +114,8 @@ class HandlerHost:
             for topic in topics:
                 self.router.find(topic)
             for handler in self.router.handlers:
-                check_results(handler.function, handler.name, handler.publish_to)
+                if not handler.only_replays_keep_results:
+                    check_results(handler.function, handler.name, handler.publish_to)
                 check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
         elif self._open_lifespan is not None:
             raise ConfigError(

@@ -227,7 +227,8 @@ def _compiled(
             f"the first parameter of {name} is annotated Record, which receives the record "
             "as it is: leave out decoder=, or annotate what the decoder returns"
         )
-    check_results(function, name, options.publish_to)
+    if not options.only_replays_keep_results:
+        check_results(function, name, options.publish_to)
     return Handler(
         name=name,
         registered=registered,
@@ -250,6 +251,7 @@ def _compiled(
         unmatched=options.unmatched,
         value_type=value_type(function, name, batch=batch is not None),
         run_in=options.run_in,
+        only_replays_keep_results=options.only_replays_keep_results,
     )
 
 

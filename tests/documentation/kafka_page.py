@@ -4,9 +4,11 @@ import ast
 import asyncio
 import contextlib
 import json
+import tempfile
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import pytest
@@ -31,6 +33,7 @@ class KafkaPage:
         self._broker = broker
         self._topics: dict[str, str] = {}
         self._groups: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
         self._consumers: list[Consumer] = []
         self.handled: list[Record] = []
         self._open = contextlib.ExitStack()
@@ -56,6 +59,17 @@ class KafkaPage:
         """Make a topic of this name with ``records`` orders in it, as JSON with a key."""
         self._topics[name] = f"{name}-{uuid.uuid4().hex[:8]}"
         asyncio.run(self._create(self._topics[name], records, partitions))
+
+    def folders(self, *names: str) -> None:
+        """Give each of these paths of the page a place for a folder, until its last block has
+        run."""
+        around = self.enter(tempfile.TemporaryDirectory(prefix="page-"))
+        for number, name in enumerate(names):
+            self._folders[name] = str(Path(around, str(number)))
+
+    def real_folder(self, name: str) -> str:
+        """The real path of one of the folders."""
+        return self._folders[name]
 
     def real_topic(self, name: str) -> str:
         """The topic's real name."""
@@ -94,7 +108,7 @@ class KafkaPage:
         if not self._topics:
             return block
         self._groups = {}
-        _Places(self.address, self._topics, self._groups).visit(block)
+        _Places(self.address, self._topics, self._groups, self._folders).visit(block)
         return block
 
     @contextlib.contextmanager
@@ -142,10 +156,17 @@ class KafkaPage:
 class _Places(ast.NodeTransformer):
     """Puts real names of places where a page has those of an example."""
 
-    def __init__(self, address: str, topics: dict[str, str], groups: dict[str, str]) -> None:
+    def __init__(
+        self,
+        address: str,
+        topics: dict[str, str],
+        groups: dict[str, str],
+        folders: dict[str, str],
+    ) -> None:
         self._address = address
         self._topics = topics
         self._groups = groups
+        self._folders = folders
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = getattr(node.func, "id", "")
@@ -164,6 +185,11 @@ class _Places(ast.NodeTransformer):
         if isinstance(node.value, str) and ADDRESS in node.value:
             found = node.value.replace(ADDRESS, self._address)
             return ast.copy_location(ast.Constant(found), node)
+        for name, folder in self._folders.items():
+            # Also of a folder in it.
+            if isinstance(node.value, str) and f"{node.value}/".startswith(f"{name}/"):
+                found = folder + node.value.removeprefix(name)
+                return ast.copy_location(ast.Constant(found), node)
         names = node.value.split(",") if isinstance(node.value, str) else []
         if names and all(name in self._topics for name in names):
             found = ",".join(self._topics[name] for name in names)

@@ -163,7 +163,12 @@ class Dispatcher:
         if direct is not None:
             self._direct.add(topic)
         first = self._recorded(handler, cast("FirstCall | None", direct) or self._first_call)
-        if self._publishes and handler.publish_to is None and lacks_return_annotation(handler):
+        if (
+            self._publishes
+            and handler.publish_to is None
+            and not handler.only_replays_keep_results
+            and lacks_return_annotation(handler)
+        ):
             first = self._checked_first_call(topic, handler, first)
         self.calls[topic] = first, queue
 

@@ -66,6 +66,7 @@ class CheckedOptions(NamedTuple):
     order_by: OrderBy | Inherit | None
     limits: HandlerLimits
     publish_to: str | None
+    only_replays_keep_results: bool
     where: Callable[[Record], object] | None
     unmatched: Unmatched | None
     run_in: RunIn | None
@@ -108,6 +109,7 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
         order_by=order_by,
         limits=limits,
         publish_to=_checked_publish_to(options.get("publish_to"), topics, pattern),
+        only_replays_keep_results=options.get("publish_to", "") is None,
         where=_checked_where(options.get("where")),
         unmatched=_checked_unmatched(options.get("unmatched"), dead_letter),
         run_in=_checked_run_in(options.get("run_in")),

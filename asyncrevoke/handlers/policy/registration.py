@@ -63,7 +63,7 @@ class HandlerOptions(TypedDict, total=False):
     """A topic for the results that the function returns or yields, see
     :class:`~asyncrevoke.Message`: a value, or a list of values; None publishes nothing. The record
     is done when all in-sync replicas have its results. A result that cannot be published is a
-    failure like an exception."""
+    failure like an exception. ``publish_to=None`` says that only replays keep the results."""
     batch: bool
     """The first parameter is a list of values (``list[Order]``) of one partition, in offset order;
     ``list[Record]`` receives the records. Batches of a partition are handled one at a time unless
@@ -110,8 +110,9 @@ class Handler(NamedTuple):
 
     Either ``topics`` or ``pattern`` is given, and either ``call`` or ``batch``. ``decoder`` is None
     if values are decoded by annotation; ``value_type`` is the annotation of one value.
-    ``middleware`` belongs to the routers through which the handler was included, the outermost
-    first. ``registered`` is the decorated function; calls call ``function``.
+    ``only_replays_keep_results``: ``publish_to=None`` was given. ``middleware`` belongs to the
+    routers through which the handler was included, the outermost first. ``registered`` is the
+    decorated function; calls call ``function``.
     """
 
     name: str
@@ -136,6 +137,7 @@ class Handler(NamedTuple):
     unmatched: Unmatched | None = None
     value_type: object = None
     run_in: RunIn | None = None
+    only_replays_keep_results: bool = False
 
     @property
     def failure_topics(self) -> tuple[str, ...]:

@@ -40,7 +40,8 @@ def check_results(function: HandlerFunction, name: str, publish_to: str | None) 
         if annotation is not inspect.Signature.empty and the_type(annotation) not in _UNPUBLISHED:
             raise ConfigError(
                 f"{name} returns {annotation_name(annotation)}, and publishes it nowhere: give "
-                "the handler publish_to=..., or annotate it `-> None`"
+                "the handler publish_to=..., annotate it `-> None`, or give publish_to=None if "
+                "only replays keep its results"
             )
     elif the_type(annotation) in _NOTHING:
         raise ConfigError(

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from typing_extensions import TypeAliasType
 
+from asyncrevoke import Router
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.results.spark_types import spark_type
 
@@ -99,6 +100,11 @@ Lines = TypeAliasType("Lines", Annotated[list[Line], "doc"])
 )
 def test_a_type_is_that_of_the_values_json(given: object, kind: str) -> None:
     assert spark_type(given) == kind
+
+
+def test_a_handler_that_publishes_its_results_nowhere_has_their_type() -> None:
+    registered = Router().handler("orders", publish_to=None)(one)
+    assert spark_type(registered) == "struct<`sku`:string,`count`:bigint>"
 
 
 @pytest.mark.parametrize("given", [Any, object, int | str, Tree, Pair, unsaid, dict, None])

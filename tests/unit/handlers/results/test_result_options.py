@@ -61,6 +61,19 @@ async def test_a_return_annotation_that_is_defined_later_is_checked_at_entering(
         del bill.__globals__["Invoice"]
 
 
+async def test_a_handler_may_say_that_only_replays_keep_its_results() -> None:
+    router = Router()
+    assert router.handler("orders", publish_to=None)(returns_bytes) is returns_bytes
+    (handler,) = router.handlers
+    assert handler.publish_to is None
+    consumer = Consumer(group_id="g")
+    consumer.include_router(router)
+    async with TestConsumer(consumer) as test:
+        await test.publish("orders", b"1")
+    with pytest.raises(ConfigError, match=r"publishes it nowhere: .*, or give publish_to=None if"):
+        router.handler("returns")(returns_bytes)
+
+
 async def test_a_return_annotation_that_is_never_defined_passes() -> None:
     async def bill(value: bytes) -> Any: ...
 
