@@ -144,8 +144,11 @@ class ConsumerConfig:
     """Where to start if the group has no committed offset, or the position is outside the log:
     ``"earliest"``, ``"latest"``, ``timedelta(hours=1)`` for the first record of the last hour, or
     ``"error"`` to raise ``NoOffsetError`` or ``OffsetOutOfRangeError``. If a broker responds with
-    an error instead of an offset, it is asked again. Hazard of ``"latest"``: if retention deletes
-    the position, records that arrived before the first commit can be skipped."""
+    an error instead of an offset, it is asked again. Partitions and topics that are created after
+    the subscription to them or to a pattern began start at their first record, except with
+    ``"error"``. Hazard of ``"latest"`` and of a timedelta: records can be skipped if retention
+    deletes the position; or if a new partition is first assigned to a member that subscribed after
+    it was created, for example during a restart, or by a ``BrokerPattern``."""
 
     isolation_level: IsolationLevel = "read_uncommitted"
     """``"read_uncommitted"`` delivers all records. ``"read_committed"`` leaves out those of aborted

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.membership.subscription_state import Membership
     from asyncrevoke.core.partition.instance import PartitionInstance
     from asyncrevoke.errors import PartitionsError
-    from asyncrevoke.model import OffsetAndMetadata
+    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
     from asyncrevoke.protocol.records import RecordDecoder
 
 
@@ -293,6 +293,9 @@ class Reactions:
         identity = membership.member_identity
         return identity.member_id, identity.generation
 
+    def is_added(self, partition: TopicPartition) -> bool:
+        return partition in self.subscription.added_partitions
+
     def position_found(
         self, now: float, instance: PartitionInstance, found: OffsetAndMetadata, from_reset: bool
     ) -> None:
@@ -301,6 +304,8 @@ class Reactions:
     # --- metadata --------------------------------------------------------------------------------
 
     def topics_changed(self, now: float) -> None:
+        self.subscription.added_partitions.topics_changed()
+        self.subscription.metadata_received()
         gone = [i for i in self.assignment.live() if not self.topic_ids.exists(i.partition)]
         self.topic_ids.learn()
         if gone:
@@ -311,6 +316,7 @@ class Reactions:
 
     def metadata_refreshed(self, now: float) -> None:
         """Look-ups and fetches that waited for a leader or a topic are sent."""
+        self.subscription.metadata_received()
         self.seeking.leaders_known(now)
         self.positions.leaders_known(now)
         self.fetcher.leaders_known(now)

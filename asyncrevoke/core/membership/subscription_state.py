@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.core.membership.added_partitions import AddedPartitions
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.core.membership.pattern import PatternSubscription
 from asyncrevoke.model import BrokerPattern, TopicPartition
@@ -59,6 +60,7 @@ class SubscriptionState:
         self._topics: frozenset[str] = frozenset()
         self._group_topics: frozenset[str] = frozenset()
         self._next: _Choice | None = None
+        self.added_partitions = AddedPartitions(cluster)
         self.started = False
 
     def start(self, now: float) -> None:
@@ -81,6 +83,10 @@ class SubscriptionState:
             else PatternSubscription(self._outbox, self._group_id, pattern)
         )
         self._topics = frozenset(topics)
+        if self._pattern is not None:
+            self.added_partitions.subscribe_pattern()
+        else:
+            self.added_partitions.subscribe(self._topics)
         if self.started:
             self._begin(now, _Choice())
         else:
@@ -91,6 +97,7 @@ class SubscriptionState:
         wanted = [TopicPartition(*tp) for tp in partitions]
         self._topics = frozenset(tp.topic for tp in wanted)
         self._pattern = self._broker_pattern = None
+        self.added_partitions.subscribe(())
         self._begin(now, _Choice(tuple(wanted)))
 
     def forget_next(self) -> None:
@@ -101,6 +108,7 @@ class SubscriptionState:
         """The group was left: nothing is subscribed to, unless something was chosen meanwhile."""
         if self._next is None:
             self._topics, self._pattern, self._broker_pattern = frozenset(), None, None
+            self.added_partitions.subscribe(())
         self._group_topics = frozenset()
         if closing:
             self._next = None
@@ -133,6 +141,13 @@ class SubscriptionState:
         """This member leads, and the members of the group subscribe to these."""
         self._group_topics = topics
         self._want_topics(now)
+
+    def metadata_received(self) -> None:
+        """A metadata response has come."""
+        if self._pattern is None:
+            self.added_partitions.metadata_received()
+        else:
+            self.added_partitions.matched(self._effective_topics())
 
     def cluster_changed(self, now: float) -> None:
         """Other topics may match the pattern."""

@@ -79,7 +79,7 @@ class ClusterMetadata:
         self._sent = 0
         self._responded_to = 0
         # The topics that the last response names; None: all.
-        self._named_topics: frozenset[str] | None = frozenset()
+        self.named_topics: frozenset[str] | None = frozenset()
         self._again = False
         self._stopped = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
@@ -179,7 +179,7 @@ class ClusterMetadata:
 
     def last_response_names(self, topics: frozenset[str]) -> bool:
         """Whether the last response names all of these topics, be it as unknown."""
-        return self._named_topics is None or topics <= self._named_topics
+        return self.named_topics is None or topics <= self.named_topics
 
     def topics(self) -> frozenset[str]:
         """All known topics, Kafka's internal ones left out."""
@@ -192,9 +192,9 @@ class ClusterMetadata:
 
     def missing_topics(self) -> frozenset[str]:
         """The topics that this consumer reads or writes, and that are unknown to the brokers."""
-        if self._wanted is None or self._named_topics is None:
+        if self._wanted is None or self.named_topics is None:
             return self._output_topics.missing
-        asked = (self._wanted & self._named_topics) - self._of_others
+        asked = (self._wanted & self.named_topics) - self._of_others
         unknown = asked - self._topics.keys() - self._reported_errors.keys()
         return self._output_topics.missing | unknown
 
@@ -342,7 +342,7 @@ class ClusterMetadata:
         self._backoff.succeeded()
         self._failing_since = None
         self._responded_to = self._sent
-        self._named_topics = wanted
+        self.named_topics = wanted
         self._log.over(now, "cluster", "broker reachable", node=f"{node.host}:{node.port}")
         failed = self.brokers.failed
         led: frozenset[int] = self._leading() if failed else frozenset()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.model import OffsetAndMetadata
+    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
 
 class PositionReactions(Protocol):
@@ -16,6 +16,10 @@ class PositionReactions(Protocol):
     def offset_fetch_identity(self) -> tuple[str | None, int]:
         """The member id and epoch to send with OffsetFetch (KIP-848): a coordinator responds to a
         former member with an error. (None, -1) without such a check."""
+        ...
+
+    def is_added(self, partition: TopicPartition, /) -> bool:
+        """Whether the partition was created since the subscription to its topic began."""
         ...
 
     def position_found(

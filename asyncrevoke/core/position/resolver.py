@@ -380,6 +380,13 @@ class PositionResolver:
             error = OffsetOutOfRangeError if out_of_range else NoOffsetError
             self._reactions.failed(now, error([instance.partition]))
             return
+        if (
+            policy != "earliest"
+            and not out_of_range
+            and (self._reactions.is_added(instance.partition))
+        ):
+            # All its records were written since: none is to be skipped.
+            policy, why = "earliest", "the partition was created after the subscription began"
         if isinstance(policy, timedelta):
             timestamp = max(
                 0, self._wall_clock.milliseconds(now) - int(policy.total_seconds() * 1000)

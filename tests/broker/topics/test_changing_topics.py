@@ -46,9 +46,18 @@ def share(*members: NumberedMember) -> list[int]:
     return sorted(tp.partition for m in members if not m.failed for tp in m.consumer.assignment())
 
 
+def have_positions(*members: NumberedMember) -> bool:
+    consumers = [member.consumer for member in members]
+    return all(each.position(tp) is not None for each in consumers for tp in each.assignment())
+
+
 @BOTH_PROTOCOLS
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
 async def test_added_partitions_are_read_from_their_beginning(
-    numbers: Numbers, kafka_broker: RunningBroker, protocol: Protocol
+    numbers: Numbers,
+    kafka_broker: RunningBroker,
+    protocol: Protocol,
+    reset: Literal["earliest", "latest"],
 ) -> None:
     async with AsyncExitStack() as stack:
         one, two = [
@@ -56,7 +65,7 @@ async def test_added_partitions_are_read_from_their_beginning(
                 NumberedMember(
                     numbers.consumer(
                         group_protocol=protocol,
-                        auto_offset_reset="earliest",
+                        auto_offset_reset=reset,
                         metadata_max_age=1.0,
                     )
                 )
@@ -64,6 +73,7 @@ async def test_added_partitions_are_read_from_their_beginning(
             for _ in range(2)
         ]
         await until(lambda: share(one, two) == [0, 1, 2, 3], "a group of two")
+        await until(lambda: have_positions(one, two), "positions")
         await numbers.send(20)
         await add_partitions(kafka_broker, numbers, 8)
         # Written before anybody has heard of the new ones.

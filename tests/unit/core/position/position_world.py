@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.model import OffsetAndMetadata
+    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 
 NONE = ErrorCode.none
 WALL = 1_700_000_000_000
@@ -56,10 +56,14 @@ class PositionWorld(ScriptedRequests):
         )
         self.know(topic("orders", {n: n % 3 + 1 for n in range(partitions)}, epoch=2))
         self.coordinator.node = NODES[2]
+        self.added: set[TopicPartition] = set()
         self.found: dict[PartitionInstance, tuple[int, int, bool]] = {}
 
     def metadata_refreshed(self, now: float) -> None:
         self.positions.leaders_known(now)
+
+    def is_added(self, partition: TopicPartition) -> bool:
+        return partition in self.added
 
     def position_found(
         self, now: float, instance: PartitionInstance, found: OffsetAndMetadata, from_reset: bool

@@ -445,3 +445,20 @@ def test_a_thousand_partitions_take_one_request_per_broker() -> None:
         offsets = tuple(listed(n, n) for n in asked(send.message))
         world.reply(send, ListOffsetsResponse(offsets=offsets))
     assert len(world.found) == 1000
+
+
+def test_a_position_outside_the_log_of_an_added_partition_is_reset_by_the_policy() -> None:
+    world = PositionWorld(auto_offset_reset="latest")
+    world.added.add(tp(0))
+    instance = world.active(0)
+    world.positions.reset(world.now, instance, None)
+    assert world.log_is().queries[0].timestamp == LATEST_TIMESTAMP
+
+
+def test_an_added_partition_raises_an_error_if_the_policy_says_so() -> None:
+    world = PositionWorld(auto_offset_reset="error")
+    world.added.add(tp(0))
+    world.find(0)
+    world.commits_are(committed(0, -1))
+    (error,) = world.errors
+    assert isinstance(error, NoOffsetError)
