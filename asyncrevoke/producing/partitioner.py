@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -74,11 +75,14 @@ class Partitioner:
         return sticky
 
     def batch_closed(self, partition: int, led: Sequence[int], count: int) -> None:
-        """A batch of this partition takes no further records: use the next partition."""
+        """A batch of this partition takes no further records: use the next partition.
+
+        ``led`` is in ascending order.
+        """
         if partition == self._cache.get(None):
             candidates = led or range(count)
-            following = [each for each in candidates if each > partition]
-            self._cache[None] = following[0] if following else candidates[0]
+            following = bisect_right(candidates, partition)
+            self._cache[None] = candidates[following % len(candidates)]
 
     def _forget_keys(self, count: int) -> None:
         self._count = count

@@ -121,11 +121,11 @@ class ProducerCore:
         known, result = self._topics[topic], (token, key, value, headers)
         if partition is None:
             self._append_to(now, known, known.partition_of(key), result, timestamp, sink)
-        elif 0 <= partition < len(known.queues):
+        elif 0 <= partition < known.count:
             batch = self._append_to(now, known, partition, result, timestamp, sink)
             batch.chosen.add(batch.count - 1)
         else:
-            raise self._no_partition(now, topic, partition, len(known.queues))
+            raise self._no_partition(now, topic, partition, known.count)
         return True
 
     def append_group(self, now: float, group: ResultGroup, timestamp: int) -> None:
@@ -163,7 +163,7 @@ class ProducerCore:
     ) -> ResultBatch:
         """Append a record to a partition's open batch, or to a new one. Raises PublishError."""
         token, key, value, headers = result
-        queue = topic.queues[partition]
+        queue = topic.queue(partition)
         if queue.batches and (batch := queue.batches[-1]).open:
             size = batch.append(timestamp, key, value, headers, sink, token)
             if size:
@@ -195,9 +195,9 @@ class ProducerCore:
         if not self.has_room(now, topic):
             return False
         known = self._topics[topic]
-        if not 0 <= number < len(known.queues):
-            raise self._no_partition(now, topic, number, len(known.queues))
-        queue = known.queues[number]
+        if not 0 <= number < known.count:
+            raise self._no_partition(now, topic, number, known.count)
+        queue = known.queue(number)
         if queue.batches and queue.batches[-1].open:
             self._close(queue.batches[-1], known, number)
         expires_at = now + self._delivery_timeout
@@ -285,7 +285,7 @@ class ProducerCore:
             batch = queue.batches[0]
             if self._compress_separately and batch.is_slow_to_compress:
                 if batch.open:
-                    topic.partitioner.batch_closed(number, topic.led, len(topic.queues))
+                    topic.partitioner.batch_closed(number, topic.led, topic.count)
                 self._begin_compression(batch)
                 continue
             size = sizes.get(leader, 0)
@@ -293,7 +293,7 @@ class ProducerCore:
                 continue
             sizes[leader] = size + batch.size
             if batch.open:
-                topic.partitioner.batch_closed(number, topic.led, len(topic.queues))
+                topic.partitioner.batch_closed(number, topic.led, topic.count)
             by_leader.setdefault(leader, []).append(queue)
         for leader, queues in by_leader.items():
             self._busy.add(leader.node_id)
@@ -319,13 +319,13 @@ class ProducerCore:
             for number, batch in parts.items():
                 moved.setdefault(number, []).append(batch)
         for number, batches in moved.items():
-            target = topic.queues[number]
+            target = topic.queue(number)
             target.put_first(batches)
             self._active[target] = topic
             self.queued_bytes += sum(batch.size for batch in batches)
         for sink, tokens in left:
             number = queue.partition.partition
-            error = self._no_partition(now, topic.name, number, len(topic.queues))
+            error = self._no_partition(now, topic.name, number, topic.count)
             sink.results_failed(tokens, error)
 
     def to_compress(self) -> list[ResultBatch]:
@@ -338,7 +338,7 @@ class ProducerCore:
         batch.close()
         if self._compress_separately:
             self._begin_compression(batch)
-        topic.partitioner.batch_closed(partition, topic.led, len(topic.queues))
+        topic.partitioner.batch_closed(partition, topic.led, topic.count)
 
     def _begin_compression(self, batch: ResultBatch) -> None:
         if batch.is_slow_to_compress and batch.begin_compression():

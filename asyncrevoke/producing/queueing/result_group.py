@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from asyncrevoke.producing.record_batch import Adder
 from asyncrevoke.producing.trace_context import trace_headers
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import Record
     from asyncrevoke.producing.queueing.result_topic import ResultTopic
-    from asyncrevoke.producing.record_batch import Adder, ResultBatch, ResultSink
+    from asyncrevoke.producing.record_batch import ResultBatch, ResultSink
 
     # Token, key, value and headers.
     QueuedResult: TypeAlias = tuple[
@@ -58,14 +59,20 @@ class ResultGroup:
             self.sink.results_failed(failed, error)
 
 
+class _Adders(dict[int, Adder]):
+    """The adders of partitions; a partition without a batch, and ``_UNKNOWN``, has _NO_ADDER."""
+
+    def __missing__(self, _partition: int) -> Adder:
+        return _NO_ADDER
+
+
 class GroupAppender:
     """Appends the results of one group to the open batches of a topic."""
 
     def __init__(self, topic: ResultTopic, sink: ResultSink) -> None:
         self._topic = topic
         self._sink = sink
-        # By partition; the last one is for _UNKNOWN.
-        self._adders: list[Adder] = [_NO_ADDER] * (len(topic.queues) + 1)
+        self._adders = _Adders()
         self._batches: dict[int, ResultBatch] = {}
         self._bytes = 0
 
@@ -76,7 +83,7 @@ class GroupAppender:
         appends it, and calls :meth:`use` with its batch.
         """
         topic, adders = self._topic, self._adders
-        partition_of = topic.partitioner.cached(len(topic.queues)).get
+        partition_of = topic.partitioner.cached(topic.count).get
         for record, value in zip(group.records, group.values, strict=True):
             key = record.key
             headers = trace_headers(record) if record.headers else _NO_HEADERS
@@ -105,5 +112,5 @@ class GroupAppender:
     def _end(self, partition: int) -> None:
         batch = self._batches.pop(partition, None)
         if batch is not None:
-            self._adders[partition] = _NO_ADDER
+            del self._adders[partition]
             self._bytes += batch.added()

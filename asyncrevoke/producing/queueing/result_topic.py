@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -31,37 +32,45 @@ class OutputPartitions:
 class ResultTopic:
     """A topic to which results are written.
 
-    ``queues`` is empty while the topic is unknown; ``error`` is that of the last Metadata response.
-    ``leaders`` has broker ids, -1 for a partition without a leader; ``led`` has the partitions with
-    a leader.
+    ``count`` is the number of its partitions, 0 while the topic is unknown; ``error`` is that of
+    the last Metadata response. ``leaders`` has broker ids, -1 for a partition without a leader;
+    ``led`` has the partitions with a leader, ascending. A broker decides how many partitions there
+    are: a partition costs four bytes until :meth:`queue` is called for it.
     """
 
-    __slots__ = ("_topic_id", "error", "leaders", "led", "name", "partitioner", "queues")
+    __slots__ = ("_queues", "_topic_id", "count", "error", "leaders", "led", "name", "partitioner")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._topic_id = _NO_ID
         self.error = ErrorCode.none
-        self.leaders: list[int] = []
-        self.led: list[int] = []
-        self.queues: list[PartitionQueue] = []
+        self.count = 0
+        self.leaders = array("i")
+        self.led: Sequence[int] = ()
+        self._queues: dict[int, PartitionQueue] = {}
         self.partitioner = Partitioner()
 
     def is_gone(self, queue: PartitionQueue) -> bool:
         """Whether the topic was created again without this partition."""
-        number = queue.partition.partition
-        return number >= len(self.queues) or self.queues[number] is not queue
+        return self._queues.get(queue.partition.partition) is not queue
+
+    def queue(self, partition: int) -> PartitionQueue:
+        """The queue of a partition, one of ``count``; made at the first call."""
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = PartitionQueue(TopicPartition(self.name, partition))
+            self._queues[partition] = queue
+        return queue
 
     def partitions(self) -> OutputPartitions:
         """The partitions that are known now."""
-        return OutputPartitions(len(self.queues), tuple(self.led))
+        return OutputPartitions(self.count, self.led)
 
     def partition_of(self, key: bytes | None) -> int:
         """The partition of the next record with this key."""
-        count = len(self.queues)
         if key is None:
-            return self.partitioner.without_key(self.led, count)
-        return self.partitioner.of_key(key, count)
+            return self.partitioner.without_key(self.led, self.count)
+        return self.partitioner.of_key(key, self.count)
 
     def learn(self, metadata: TopicMetadata) -> None:
         """Apply a Metadata response.
@@ -73,19 +82,16 @@ class ResultTopic:
         self.error = metadata.error
         if metadata.error is not ErrorCode.none or not metadata.partitions:
             return
-        # Kafka numbers partitions from 0: a hostile number would cost a queue for each below it.
+        # Kafka numbers partitions from 0: others are ignored.
         named = len(metadata.partitions)
-        leaders = {
-            each.partition: each.leader_id
-            for each in metadata.partitions
-            if 0 <= each.partition < named
-        }
         made_anew = metadata.topic_id != self._topic_id != _NO_ID != metadata.topic_id
         self._topic_id = metadata.topic_id
         if made_anew:
-            del self.queues[named:]
-        count = max(len(self.queues), named)
-        for number in range(len(self.queues), count):
-            self.queues.append(PartitionQueue(TopicPartition(self.name, number)))
-        self.leaders = [leaders.get(number, -1) for number in range(count)]
-        self.led = [number for number, leader in enumerate(self.leaders) if leader >= 0]
+            self._queues = {n: queue for n, queue in self._queues.items() if n < named}
+        self.count = count = named if made_anew else max(self.count, named)
+        self.leaders = leaders = array("i", (-1,)) * count
+        for each in metadata.partitions:
+            if 0 <= each.partition < named:
+                leaders[each.partition] = each.leader_id
+        led = array("i", (number for number, leader in enumerate(leaders) if leader >= 0))
+        self.led = range(count) if len(led) == count else led

@@ -58,7 +58,7 @@ class ResultTopics:
 
     def is_known(self, topic: str) -> bool:
         """Whether the partitions of a topic are known."""
-        return topic in self._topics and bool(self._topics[topic].queues)
+        return topic in self._topics and self._topics[topic].count > 0
 
     def why_unknown(
         self, topic: str, last_failure: str, *, in_time: bool, others_wait: bool
@@ -130,7 +130,7 @@ class ResultTopics:
         for metadata in response.topics:
             if metadata.name in self._topics:
                 self._topics[metadata.name].learn(metadata)
-        missing = any(not topic.queues for topic in self._topics.values())
+        missing = any(not topic.count for topic in self._topics.values())
         leaderless = any(
             self.leader(topic, queue.partition.partition) is None for queue, topic in active.items()
         )

@@ -2,24 +2,77 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+from unit.producing.test_producer_core import E, Setting
+
+from asyncrevoke.producing.partitioner import Partitioner
 from asyncrevoke.producing.queueing.result_topic import ResultTopic
 from asyncrevoke.protocol.messages import ErrorCode, PartitionMetadata, TopicMetadata
 
 
-def described(*numbers: int) -> TopicMetadata:
+def described(*numbers: int, leader_id: int = 7) -> TopicMetadata:
     partitions = tuple(
-        PartitionMetadata(error=ErrorCode.none, partition=number, leader_id=7) for number in numbers
+        PartitionMetadata(
+            error=ErrorCode.none, partition=number, leader_id=-1 if number == 1 else leader_id
+        )
+        for number in numbers
     )
     return TopicMetadata(error=ErrorCode.none, name="invoices", partitions=partitions)
 
 
-def test_a_topic_has_a_queue_for_each_partition_that_it_names() -> None:
+def test_a_topic_has_the_partitions_that_its_metadata_names() -> None:
     topic = ResultTopic("invoices")
-    topic.learn(described(2, 0, 1))
-    assert (topic.leaders, topic.led, len(topic.queues)) == ([7, 7, 7], [0, 1, 2], 3)
+    topic.learn(described(2, 0, 3))
+    assert (list(topic.leaders), list(topic.led), topic.count) == ([7, -1, 7], [0, 2], 3)
+    topic.learn(described(2, 0, 1, 3))
+    assert (list(topic.leaders), list(topic.led), topic.count) == ([7, -1, 7, 7], [0, 2, 3], 4)
+    known = topic.partitions()
+    topic.learn(described(0, 2, leader_id=8))
+    assert (list(topic.leaders), topic.count) == ([8, -1, -1, -1], 4), "of an older response"
+    assert (known.count, list(known.led)) == (4, [0, 2, 3]), "what was returned does not change"
 
 
-def test_partition_numbers_that_no_topic_can_have_cost_no_queues() -> None:
+def test_partition_numbers_that_no_topic_can_have_are_ignored() -> None:
     topic = ResultTopic("invoices")
     topic.learn(described(0, 2**31 - 1, -1))
-    assert (topic.leaders, len(topic.queues)) == ([7, -1, -1], 3)
+    assert (list(topic.leaders), topic.count) == ([7, -1, -1], 3)
+
+
+def test_a_partition_costs_four_bytes_until_a_result_is_queued_for_it() -> None:
+    count = 200_000
+    metadata = described(*range(count))
+    topic = ResultTopic("invoices")
+    tracemalloc.start()
+    try:
+        topic.learn(metadata)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * count
+    assert topic.queue(count - 1) is topic.queue(count - 1)
+    assert len(topic._queues) == 1
+
+
+def test_results_are_queued_for_the_partitions_that_they_are_for_alone() -> None:
+    setting = Setting(partitions=50_000)
+    for partition in (7, 49_999, 7):
+        assert setting.append(b"%d" % partition, partition)
+    setting.start()
+    for outgoing in setting.core.requests(0):
+        setting.respond(outgoing, *[E.none] * len(outgoing.queues))
+    assert sorted(setting.sink.acknowledged, key=str) == [b"49999", b"7", b"7"]
+    assert len(setting.core._topics["t"]._queues) == 2
+
+
+def test_records_without_a_key_go_to_the_next_partition_with_a_leader_in_turn() -> None:
+    for led, count, expected in (
+        ([1, 4, 6], 7, [1, 4, 6, 1]),
+        (range(3), 3, [0, 1, 2, 0]),
+        ([], 2, [0, 1, 0, 1]),
+    ):
+        partitioner, chosen = Partitioner(), list[int]()
+        for _ in range(4):
+            chosen.append(partitioner.without_key(led, count))
+            partitioner.batch_closed(chosen[-1], led, count)
+        assert chosen == expected, led

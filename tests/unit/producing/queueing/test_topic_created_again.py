@@ -209,7 +209,7 @@ def test_partitions_of_the_same_topic_never_become_fewer() -> None:
 def test_a_topic_without_another_id_is_the_same_one(topic_id: bytes) -> None:
     topic = ResultTopic("t")
     topic.learn(described(OLD, 4))
-    queues = list(topic.queues)
+    queues = [topic.queue(number) for number in range(4)]
     topic.learn(described(topic_id, 1))
     assert not any(topic.is_gone(queue) for queue in queues)
 
@@ -217,11 +217,11 @@ def test_a_topic_without_another_id_is_the_same_one(topic_id: bytes) -> None:
 def test_a_partition_that_comes_back_has_another_queue() -> None:
     topic = ResultTopic("t")
     topic.learn(described(OLD, 2))
-    first = topic.queues[1]
+    first = topic.queue(1)
     topic.learn(described(NEW, 1))
     topic.learn(described(NEW, 2))
     assert topic.is_gone(first)
-    assert not topic.is_gone(topic.queues[1])
+    assert not topic.is_gone(topic.queue(1))
 
 
 def one_encoded(value: bytes) -> EncodedRecords:
