@@ -8,6 +8,7 @@ knows which dead letters may have been sent.
 from __future__ import annotations
 
 import os
+import stat
 from array import array
 from bisect import bisect_left
 from contextlib import suppress
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 _VERSION: Final = 1
 _LONGEST_LINE: Final = 1 << 20
 _MAX_INT64: Final = 2**63 - 1
-# Windows does not have this flag.
+# Windows has neither flag.
 _NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT: Final[int] = getattr(os, "O_NONBLOCK", 0)
 
 _Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT64)]
 
@@ -77,9 +79,13 @@ class ReplayJournal:
 
     def __enter__(self) -> Self:
         try:
-            number = os.open(self.path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | _NO_LINK | _NO_WAIT
+            number = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise DeadLettersError(f"the journal {self.path}: {error.strerror}") from error
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            os.close(number)
+            raise DeadLettersError(f"the journal {self.path} is not a regular file")
         file = self._file = os.fdopen(number, "r+b")
         try:
             _lock(file, self.path)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import string
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrevoke.cli.terminal import USAGE, failed_with
+from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 _PROJECT = {
     "app.py": "project/app.py.txt",
@@ -65,18 +69,14 @@ def init(
     if there:
         fix = "leave out the options that write these" if existing else "use another folder"
         raise failed_with(f"{folder} already has {' and '.join(there)}: {fix}", USAGE)
-    for path, source in chosen.items():
-        text = _filled(source, name, replicas="" if keda else _REPLICAS)
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("x", encoding="utf-8") as file:  # does not follow links
-            file.write(text)
+    _check_parents(folder, chosen)
+    _write(folder, chosen, name, replicas="" if keda else _REPLICAS)
     if as_json:
         print(json.dumps({"name": name, "folder": str(folder.resolve()), "files": list(chosen)}))
         return
     print(f"Wrote {', '.join(chosen)}. Next:\n")
     if folder != Path():
-        print(f"    cd {folder}")
+        print(f"    cd {shlex.quote(str(folder))}")
     if not existing:
         print("    pip install -e '.[dev]' && pytest")
         print("    asyncrevoke broker --topic orders:4 --topic orders.dlq")
@@ -91,9 +91,34 @@ def init(
         print("    kubectl apply --filename kubernetes/")
 
 
+def _check_parents(folder: Path, chosen: Iterable[str]) -> None:
+    """Raise Exit if a folder between ``folder`` and a file is a link: it may lead anywhere."""
+    for parent in dict.fromkeys(parent for path in chosen for parent in Path(path).parents):
+        if parent != Path() and os.path.islink(folder / parent):
+            raise failed_with(
+                f"{folder / parent} is a link to another folder, where files would be written: "
+                "remove it, or use another folder",
+                USAGE,
+            )
+
+
+def _write(folder: Path, chosen: Mapping[str, str], name: str, replicas: str) -> None:
+    """Write these files from their templates. Raises Exit."""
+    try:
+        for path, source in chosen.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("x", encoding="utf-8") as file:  # does not follow links
+                file.write(_filled(source, name, replicas))
+    except OSError as error:
+        raise failed_with(
+            f"{error.filename} cannot be written: {error.strerror}", FAILED
+        ) from error
+
+
 def _sets_replicas(deployment: Path) -> bool:
     """Whether a manifest that was there sets the number of pods at each ``kubectl apply``."""
-    return deployment.is_file() and "\n  replicas:" in deployment.read_text("utf-8")
+    return deployment.is_file() and "\n  replicas:" in deployment.read_text("utf-8", "replace")
 
 
 def _filled(source: str, name: str, replicas: str) -> str:

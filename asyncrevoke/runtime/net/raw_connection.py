@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiokafka.abc import AbstractTokenProvider
@@ -74,10 +76,20 @@ class _TokenProvider:
         try:
             return cast("str", await self._inner.token())
         except Exception as error:
-            raise NoTokenError(f"the token provider failed: {error!r}") from error
+            raise _no_token(error) from error
 
     def extensions(self) -> dict[str, str]:
-        return cast("dict[str, str]", self._inner.extensions())
+        try:
+            return cast("dict[str, str]", getattr(self._inner, "extensions", dict)())
+        except Exception as error:
+            raise _no_token(error) from error
+
+
+def _no_token(error: Exception) -> NoTokenError:
+    """The message is logged, and the text of the error may quote a secret or a response."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{PurePath(last.filename).name}:{last.lineno}"
+    return NoTokenError(f"the token provider failed: {type(error).__name__} at {place}")
 
 
 AbstractTokenProvider.register(_TokenProvider)  # aiokafka checks isinstance

@@ -35,6 +35,8 @@ class SentFiles(NamedTuple):
         files: list[tuple[str, bytes]] = []
         left = _MOST_BYTES
         for path in map(Path, paths):
+            if path.exists() and not path.is_file():  # reading a pipe would wait
+                raise ConfigError(f"py_files: {path} is not a regular file")
             try:
                 with path.open("rb") as file:
                     content = file.read(left + 1)

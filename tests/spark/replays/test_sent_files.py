@@ -47,6 +47,8 @@ def test_files_that_are_missing_or_too_large_are_rejected(
 ) -> None:
     with pytest.raises(ConfigError, match=r"py_files: .*app\.py cannot be read: No such file"):
         SentFiles.read([str(tmp_path / "app.py")])
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        SentFiles.read([str(tmp_path)])
     monkeypatch.setattr(sent_files, "_MOST_BYTES", 2**20)
     (tmp_path / "app.py").write_bytes(b"#" * 2**19)
     SentFiles.read([str(tmp_path / "app.py")] * 2)

@@ -63,6 +63,38 @@ def test_a_link_that_leads_to_no_file_yet_is_there_too(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere.py").exists()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
+@pytest.mark.parametrize(("options", "folder"), [((), "tests"), (("--k8s",), "kubernetes")])
+def test_nothing_is_written_through_a_link_to_another_folder(
+    tmp_path: Path, options: tuple[str, ...], folder: str
+) -> None:
+    project, elsewhere = tmp_path / "billing", tmp_path / "elsewhere"
+    project.mkdir()
+    elsewhere.mkdir()
+    (project / folder).symlink_to(elsewhere)
+    code, output = init(str(project), *options)
+    assert code == 2
+    assert "is a link to another folder" in " ".join(output.split())
+    assert not list(elsewhere.iterdir())
+    assert [path.name for path in project.iterdir()] == [folder]
+
+
+def test_a_folder_that_is_a_file_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "tests").write_text("mine")
+    code, output = init(str(tmp_path))
+    assert code == 1
+    assert "cannot be written: File exists" in " ".join(output.split())
+
+
+def test_the_next_commands_quote_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, output = init("of orders; ls")
+    assert code == 0
+    assert "cd 'of orders; ls'" in output
+
+
 def test_as_json_it_prints_what_it_wrote(tmp_path: Path) -> None:
     code, output = init(str(tmp_path / "shop"), "--json")
     assert code == 0

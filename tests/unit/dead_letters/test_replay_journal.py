@@ -98,6 +98,17 @@ def test_the_journal_of_a_replay_is_not_opened_through_a_link(tmp_path: Path) ->
     assert other.read_bytes() == b""
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.timeout(20)
+def test_a_pipe_is_no_journal_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "j")
+    with (
+        pytest.raises(DeadLettersError, match="is not a regular file"),
+        ReplayJournal(tmp_path / "j", "dlq"),
+    ):
+        raise AssertionError
+
+
 def test_an_offset_that_no_record_has_is_damage_of_the_journal(tmp_path: Path) -> None:
     path = tmp_path / "j"
     with ReplayJournal(path, "dlq"):

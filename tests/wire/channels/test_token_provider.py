@@ -49,7 +49,7 @@ class Tokens:
 AbstractTokenProvider.register(Tokens)
 
 
-async def _with_oauth(start: Start, provider: Tokens, why: bytes = b"no, thanks") -> BrokerChannels:
+async def _with_oauth(start: Start, provider: object, why: bytes = b"no, thanks") -> BrokerChannels:
     async def handshake_then_reject(correlation: int, writer: asyncio.StreamWriter) -> None:
         first = correlation == 2  # the version lookup was 1
         writer.write(
@@ -88,6 +88,33 @@ async def test_a_failing_token_provider_is_no_rejection_and_is_asked_again(start
     setup = await _with_oauth(start, Tokens(failures=1))
     outcome = await setup.send()
     assert kind(outcome) is FailureKind.UNREACHABLE
-    assert "the token provider failed" in detail(outcome)
-    assert "the identity server is down" in detail(outcome)
+    assert "the token provider failed: ConnectionError at test_token_provider.py:" in detail(
+        outcome
+    )
+    # The text may quote a secret, or the response of the identity server.
+    assert "the identity server is down" not in detail(outcome)
     assert kind(await setup.send()) is FailureKind.AUTHENTICATION
+
+
+async def test_the_error_of_a_provider_is_named_by_type_and_place_alone(start: Start) -> None:
+    class NoExtensions(Tokens):
+        def extensions(self) -> dict[str, str]:
+            raise LookupError("planted-secret")
+
+    setup = await _with_oauth(start, NoExtensions())
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.UNREACHABLE
+    assert "the token provider failed: LookupError at test_token_provider.py:" in detail(outcome)
+    assert "planted-secret" not in detail(outcome)
+
+
+async def test_a_provider_needs_no_extensions(start: Start) -> None:
+    class TokenAlone:
+        async def token(self) -> str:
+            return "planted-token"
+
+    AbstractTokenProvider.register(TokenAlone)
+    setup = await _with_oauth(start, TokenAlone())
+    outcome = await setup.send()
+    assert kind(outcome) is FailureKind.AUTHENTICATION
+    assert "rejected the authentication with OAUTHBEARER" in detail(outcome)

@@ -28,8 +28,9 @@ class RememberedToken:
         return token
 
     def extensions(self) -> dict[str, str]:
-        """The provider's extensions."""
-        self._extensions = cast("dict[str, str]", self._provider.extensions())
+        """The provider's extensions; none if it has no such method, as for aiokafka."""
+        given = getattr(self._provider, "extensions", dict)
+        self._extensions = cast("dict[str, str]", given())
         return self._extensions
 
     def provider(self) -> AbstractTokenProvider:
