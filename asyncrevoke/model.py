@@ -99,10 +99,12 @@ class RunningHandler(NamedTuple):
 
 
 class FailurePause(NamedTuple):
-    """A partition that is paused until the handler of a failed record succeeds (``Pause``).
+    """A partition that is paused until the handler of a failed record succeeds (``Pause``), or
+    until ``resume``.
 
     ``offset`` is the record's, ``error`` the type and message of its last exception, ``attempts``
-    the number of calls so far, and ``probe_after`` the seconds between two attempts.
+    the number of calls so far, and ``probe_after`` the seconds between two attempts; infinite if
+    the partition waits for ``resume``.
     """
 
     topic: str
@@ -144,8 +146,8 @@ class Health(NamedTuple):
     a commit lists them as completed by a previous owner of their partition. ``running`` has the
     running calls of handlers, the longest first. ``missing_topics`` are subscribed to and do not
     exist; for ``rejected_topics``, brokers reject this consumer's metadata requests.
-    ``failure_pauses`` has the reasons of pauses that end when a record succeeds, and ``unwritten``
-    the failed records that are held because another topic does not take them.
+    ``failure_pauses`` says which failures have paused partitions, and ``unwritten`` has the failed
+    records that are held because another topic does not take them.
     ``unreachable_brokers`` (``host:port``) lead a partition and did not respond to the last
     request; if no broker responds, these are the brokers that were tried. ``throttled_brokers`` are
     brokers (``host:port``) that delay requests of this consumer because it exceeds a quota, with

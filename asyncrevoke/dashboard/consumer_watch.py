@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, cast
 
@@ -246,10 +247,10 @@ def _unavailable(health: Health) -> Iterator[Unavailable]:
             continue
         # The message of an error may quote a record.
         kind, attempts = pause.error.partition(":")[0], counted(pause.attempts, "attempt")
-        yield Unavailable(
-            str(partition),
-            f"paused until {pause.handler} succeeds with offset {pause.offset}: {kind}, {attempts}",
-        )
+        until = f"{pause.handler} succeeds with offset {pause.offset}"
+        if pause.probe_after == math.inf:
+            until = f"resume(): {pause.handler} has failed with offset {pause.offset}"
+        yield Unavailable(str(partition), f"paused until {until}: {kind}, {attempts}")
 
 
 def _waits_for(record: BlockingRecord | None) -> str:

@@ -9,7 +9,12 @@ from asyncrevoke.config.inherit import INHERIT
 from asyncrevoke.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
 from asyncrevoke.handlers.execution.shared_topic_times import SharedTopicTimes
-from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, unfinished_records
+from asyncrevoke.handlers.policy.batch import (
+    HandlerBatch,
+    Item,
+    log_fields,
+    unfinished_records,
+)
 from asyncrevoke.handlers.policy.results import lacks_return_annotation
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED
 from asyncrevoke.runtime.session.membership_guard import may_begin
@@ -334,7 +339,11 @@ class Dispatcher:
             self._backlog.retry_started(item)
             await self._call(item, handler, state.start_call())
             self._returned(item.topic, handler.name)
-        self._backlog.attempt_succeeded(item)
+        if self._backlog.attempt_succeeded(item):
+            self._log.info(
+                "partition resumed; its failed record has succeeded",
+                **log_fields(item, handler.name),
+            )
 
     async def _send_to_topic(self, unsent: Unsent, handler: Handler, calls: int) -> None:
         record = unsent.record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.errors import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
-    from asyncrevoke.model import Record, UnwrittenRecords
+    from asyncrevoke.model import Record, TopicPartition, UnwrittenRecords
     from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.runtime.hooks.observer import Headers
 
@@ -86,6 +87,9 @@ class FailurePolicy:
         self._reactions = reactions
         self._holds_unwritten = context.holds_unwritten
         self._held = HeldRecords(context.clock, context.log, backlog)
+        # The types of the errors that were logged since a partition was paused until a record
+        # succeeds: an outage logs no line for each attempt.
+        self._logged_pauses: dict[TopicPartition, set[type[BaseException]]] = {}
         # Topics of which a record was skipped because no handler takes it.
         self._with_unmatched: set[str] = set()
 
@@ -337,26 +341,33 @@ class FailurePolicy:
         elif not self._backlog.may_retry(item):
             self._abandon(entry, error, handler)
         else:
-            calls, delay = self._backlog.calls_of(item), pause.probe_after
-            reason = FailurePause(
-                *item.topic_partition,
-                first_unfinished_offset(item),
-                handler.name,
-                named_error(error, _MAX_REASON),
-                calls,
-                delay,
-            )
+            reason = self._pause_of(item, error, handler, pause.probe_after)
             self._report("paused", item, handler, error)
-            self._warn(
-                "handler failed; partition paused until the record succeeds"
-                if self._backlog.pause_until_success(entry, reason)
-                else "handler failed; partition stays paused until the record succeeds",
-                item,
-                handler,
-                error,
-                attempt=calls,
-                seconds=delay,
-            )
+            logged = self._logged_pauses.setdefault(item.topic_partition, set())
+            if self._backlog.pause_until_success(entry, reason):
+                logged.clear()
+            if type(error) not in logged:
+                logged.add(type(error))
+                self._warn(
+                    "handler failed; partition paused until the record succeeds",
+                    item,
+                    handler,
+                    error,
+                    attempt=reason.attempts,
+                    seconds=reason.probe_after,
+                )
+
+    def _pause_of(
+        self, item: Item, error: BaseException, handler: Handler, probe_after: float
+    ) -> FailurePause:
+        return FailurePause(
+            *item.topic_partition,
+            first_unfinished_offset(item),
+            handler.name,
+            named_error(error, _MAX_REASON),
+            self._backlog.calls_of(item),
+            probe_after,
+        )
 
     def _not_sent(
         self,
@@ -388,7 +399,7 @@ class FailurePolicy:
         """
         item = entry[1]
         self._report("paused", item, handler, error)
-        self._backlog.pause_after_failure(item)
+        self._backlog.pause_after_failure(item, self._pause_of(item, error, handler, math.inf))
         to_topic = {} if unsent_to is None else {"to_topic": unsent_to}
         self._log.error(
             "handler failed; partition paused until resume()",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.handlers.execution.time_limit import TimeLimit
-from asyncrevoke.handlers.policy.batch import log_fields
+from asyncrevoke.handlers.policy.batch import first_unfinished_offset, log_fields
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.middleware import compose_middleware
-from asyncrevoke.model import Record
+from asyncrevoke.model import FailurePause, Record
 from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
@@ -204,7 +205,15 @@ class _LimitedCall:
             "handler did not exit when cancelled; partition paused until resume()", **self._fields()
         )
         if not self._backlog.is_paused_by_failure(self._item):
-            self._backlog.pause_after_failure(self._item)
+            reason = FailurePause(
+                *self._item.topic_partition,
+                first_unfinished_offset(self._item),
+                self._handler.name,
+                "HandlerTimeoutError: the handler did not exit when cancelled",
+                self._backlog.calls_of(self._item),
+                math.inf,
+            )
+            self._backlog.pause_after_failure(self._item, reason)
 
     def _fields(self) -> dict[str, object]:
         fields = log_fields(self._item, self._handler.name)

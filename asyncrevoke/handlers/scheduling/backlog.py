@@ -59,8 +59,8 @@ class Backlog:
         self._assembler = BatchAssembler(clock, reactions)
         self._retries = RetryQueue(clock, reactions)
         self.attempts: dict[Item, AttemptState] = {}
-        # Partitions that a failure has paused, with the offset tracker of that time.
-        self._paused_by_failure: dict[TopicPartition, int] = {}
+        # Partitions that a failure has paused until resume(), with the offset tracker of that time.
+        self._paused_by_failure: dict[TopicPartition, tuple[int, FailurePause]] = {}
         # Partitions that are paused until a failed item succeeds.
         self._probed_pauses: dict[TopicPartition, ProbedPause] = {}
         # The offset tracker that each lost partition had.
@@ -388,8 +388,13 @@ class Backlog:
         self._reactions.entries_ready()
 
     def failure_pauses(self) -> list[FailurePause]:
-        """Why partitions are paused until a failed item succeeds."""
-        return [pause.reason for pause in self._probed_pauses.values()]
+        """Why partitions are paused: until a failed item succeeds, or until :meth:`resume`."""
+        until_resumed = [
+            reason
+            for partition, (_, reason) in self._paused_by_failure.items()
+            if self._source.is_paused(partition)
+        ]
+        return [*(pause.reason for pause in self._probed_pauses.values()), *until_resumed]
 
     def pause_until_success(self, entry: Entry[Item], reason: FailurePause) -> bool:
         """Start no item of this failed entry's partition until another attempt at it succeeds.
@@ -420,27 +425,30 @@ class Backlog:
             self._retries.put(entry, reason.probe_after)
         return pause is None
 
-    def attempt_succeeded(self, item: Item) -> None:
-        """The item needs no further attempt: a pause until it succeeds ends."""
+    def attempt_succeeded(self, item: Item) -> bool:
+        """The item needs no further attempt: a pause until it succeeds ends. Returns whether it has
+        ended one."""
         self.forget_attempts(item)
         partition = item.topic_partition
         pause = self._probed_pauses.get(partition)
         if pause is not None and pause.is_probe(item) and not pause.by_user:
             self._source.resume(partition)
             self.resume(partition)
+            return True
+        return False
 
     def is_paused_by_failure(self, item: Item) -> bool:
         """Whether a failure has paused the item's partition, and the user has not resumed it."""
         partition = item.topic_partition
-        paused = self._paused_by_failure.get(partition) == item.tracker_id
-        return paused and self._source.is_paused(partition)
+        tracker_id, _ = self._paused_by_failure.get(partition, (None, None))
+        return tracker_id == item.tracker_id and self._source.is_paused(partition)
 
-    def pause_after_failure(self, item: Item) -> None:
-        """Start no item of this item's partition, which stays assigned."""
+    def pause_after_failure(self, item: Item, reason: FailurePause) -> None:
+        """Start no item of this item's partition, which stays assigned, until :meth:`resume`."""
         partition = item.topic_partition
         # The items that wait for a probe are abandoned below.
         self._probed_pauses.pop(partition, None)
-        self._paused_by_failure[partition] = item.tracker_id
+        self._paused_by_failure[partition] = item.tracker_id, reason
         self._source.pause(unfinished_records(item)[0])
         self._stop_partition(partition, 0)
         self._abandon_each(self._lanes.drop_partition(partition))

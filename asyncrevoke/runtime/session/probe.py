@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.model import Health
+from asyncrevoke.model import FailurePause, Health, TopicPartition
 from asyncrevoke.printable import counted
 from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
 
@@ -21,7 +22,11 @@ _MOST_NAMES = 6
 
 
 class ProbeDetails(TypedDict):
-    """A :class:`Probe` for JSON; without error messages, which may quote records."""
+    """A :class:`Probe` for JSON; without error messages, which may quote records.
+
+    ``paused_because`` names, for partitions that a failure has paused, the handler, the offset and
+    the type of the error.
+    """
 
     group: str | None
     live: bool
@@ -31,6 +36,7 @@ class ProbeDetails(TypedDict):
     assigned: int
     in_flight: int
     paused: list[str]
+    paused_because: dict[str, str]
 
 
 class Probe(NamedTuple):
@@ -64,6 +70,7 @@ class Probe(NamedTuple):
             assigned=0 if health is None else health.assigned,
             in_flight=0 if health is None else health.in_flight,
             paused=[str(tp) for tp in sorted(paused)],
+            paused_because={} if health is None else dict(map(_why_paused, health.failure_pauses)),
         )
 
 
@@ -118,6 +125,15 @@ def _unavailable(health: Health) -> Iterator[str]:
         yield f"topics do not exist: {_some(sorted(health.missing_topics))}"
     if health.rejected_topics:
         yield f"the brokers reject requests for topics: {_some(sorted(health.rejected_topics))}"
+
+
+def _why_paused(pause: FailurePause) -> tuple[str, str]:
+    kind = pause.error.partition(":")[0]
+    until = "resume()" if pause.probe_after == math.inf else "it succeeds"
+    return (
+        str(TopicPartition(pause.topic, pause.partition)),
+        f"{pause.handler} has failed at offset {pause.offset} ({kind}): paused until {until}",
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -236,7 +236,7 @@ async def test_readyz_names_what_cannot_be_read_and_livez_responds_200(
     async with TestConsumer(consumer):
         health = consumer.health()._replace(**unavailable)
         monkeypatch.setattr(consumer, "health", lambda: health)
-        facts = {
+        facts: dict[str, object] = {
             "group": "billing",
             "live": True,
             "ready": False,
@@ -245,6 +245,7 @@ async def test_readyz_names_what_cannot_be_read_and_livez_responds_200(
             "assigned": 4,
             "in_flight": 0,
             "paused": [],
+            "paused_because": {},
         }
         assert await asked(app, "/readyz") == (503, {"ok": False, "consumers": [facts]})
         assert await asked(app, "/livez") == (200, {"ok": True, "consumers": [facts]})
