@@ -14,7 +14,7 @@ from asyncrevoke.producing.error_table import TOO_LARGE, ProduceAction, action_f
 from asyncrevoke.producing.queueing.partition_queue import PartitionQueue
 from asyncrevoke.producing.queueing.result_group import GroupAppender
 from asyncrevoke.producing.queueing.result_topics import ResultTopics
-from asyncrevoke.producing.record_batch import ResultBatch, record_bytes
+from asyncrevoke.producing.record_batch import SMALLEST, ResultBatch, record_bytes
 from asyncrevoke.producing.requests import (
     InitProducerIdRequest,
     find_producer_contradiction,
@@ -173,7 +173,8 @@ class ProducerCore:
         if (length := record_bytes(key, value, headers)) > LARGEST_RECORD:
             why = f"the record has {length} bytes: a request takes at most {LARGEST_RECORD}"
             raise PublishError(topic.name, why, of_record=True)
-        batch = ResultBatch(now + self._delivery_timeout, self._compression)
+        compression = self._compression if length < topic.too_large else SMALLEST
+        batch = ResultBatch(now + self._delivery_timeout, compression)
         self.queued_bytes += batch.append(timestamp, key, value, headers, sink, token)
         queue.batches.append(batch)
         self._active[queue] = topic
@@ -441,6 +442,7 @@ class ProducerCore:
                 case ProduceAction.SPLIT:
                     self.queued_bytes += queue.split()
                 case ProduceAction.COMPRESS:
+                    self._active[queue].learn_too_large(queue.batches[0].size)
                     self.queued_bytes += queue.compress()
                 case ProduceAction.REJECTED:
                     of_record = action_for(error) is ProduceAction.SPLIT

@@ -26,7 +26,7 @@ BATCH_BYTES: Final = 256 * 1024
 # Larger batches are compressed in a thread: gzip takes about 1 ms for this many bytes.
 _COMPRESSED_AT_ONCE: Final = 16 * 1024
 # The compression of batches that are too large without it, or with another one: zstd.
-_SMALLEST: Final = 4
+SMALLEST: Final = 4
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
 # Producer id, epoch and base sequence.
@@ -250,11 +250,11 @@ class ResultBatch:
     @property
     def may_be_smaller(self) -> bool:
         """Whether :meth:`smaller` may make the batch smaller."""
-        return self._compression != _SMALLEST
+        return self._compression != SMALLEST
 
     def smaller(self) -> ResultBatch:
         """The same records in a batch that is compressed with zstd, without a sequence."""
-        return self._divided(_SMALLEST, lambda _number, _key: True)[True]
+        return self._divided(SMALLEST, lambda _number, _key: True)[True]
 
     @property
     def is_being_compressed(self) -> bool:

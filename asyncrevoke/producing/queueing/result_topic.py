@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -36,15 +37,29 @@ class ResultTopic:
     the last Metadata response. ``leaders`` has broker ids, -1 for a partition without a leader;
     ``led`` has the partitions with a leader, ascending. A broker decides how many partitions there
     are: a partition costs four bytes until :meth:`queue` is called for it.
+
+    ``too_large`` is the size of the smallest record that a broker has rejected as too large before
+    it was compressed with zstd: larger records are compressed before they are sent.
     """
 
-    __slots__ = ("_queues", "_topic_id", "count", "error", "leaders", "led", "name", "partitioner")
+    __slots__ = (
+        "_queues",
+        "_topic_id",
+        "count",
+        "error",
+        "leaders",
+        "led",
+        "name",
+        "partitioner",
+        "too_large",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._topic_id = _NO_ID
         self.error = ErrorCode.none
         self.count = 0
+        self.too_large: float = math.inf
         self.leaders = array("i")
         self.led: Sequence[int] = ()
         self._queues: dict[int, PartitionQueue] = {}
@@ -61,6 +76,10 @@ class ResultTopic:
             queue = PartitionQueue(TopicPartition(self.name, partition))
             self._queues[partition] = queue
         return queue
+
+    def learn_too_large(self, size: int) -> None:
+        """A broker has rejected a record of this size, which was not compressed with zstd."""
+        self.too_large = min(self.too_large, size)
 
     def partitions(self) -> OutputPartitions:
         """The partitions that are known now."""

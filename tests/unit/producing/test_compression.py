@@ -124,6 +124,23 @@ def test_a_record_that_is_too_large_is_compressed_before_it_fails(
     assert setting.core.queued_bytes == 0
 
 
+def test_records_larger_than_one_that_was_too_large_are_compressed_before_they_are_sent() -> None:
+    setting = Setting()
+    large, larger, small = b"a" * 1000, b"b" * 2000, b"c" * 900
+    sent: list[tuple[int, int]] = []
+    for value in (large, larger, small):
+        assert setting.append(value)
+        if not sent:
+            setting.start()
+        while setting.core.queued:
+            outgoing = setting.sent()
+            (batch,) = batches(outgoing).values()
+            sent.append((len(value), batch.compression_type))
+            too_large = len(value) >= 1000 and batch.compression_type != _ZSTD
+            setting.respond(outgoing, E.message_too_large if too_large else E.none)
+    assert sent == [(1000, 0), (1000, _ZSTD), (2000, _ZSTD), (900, 0)]
+
+
 def test_a_record_that_is_too_large_and_compressed_is_not_sent_again() -> None:
     setting = Setting(compression=_ZSTD)
     assert setting.append(b"large")
