@@ -14,7 +14,8 @@ length, count and marker must have its one encoding, and the decoder gets a copy
 the walk ended.
 
 A walk visits every element, so a frame that passes contains all that it declares. It costs about
-1 us per partition of a Fetch response and skips the bytes of records.
+1 us per partition of a Fetch response and skips the bytes of records. A count beyond what any
+broker has is refused before its elements are walked.
 """
 
 # Fields of kio's dataclasses are of any type.
@@ -24,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity, ResponsePayload
@@ -49,6 +50,8 @@ class Walk:
     # Start, end and replacement of each, ascending.
     edits: list[tuple[int, int, bytes]] = dataclasses.field(default_factory=list)
     unknown_errors: list[int] = dataclasses.field(default_factory=list)
+    # How many structures of each limited type the arrays declare.
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
     # The end of each array of structures that is not empty, by its start; None: not collected.
     ends: dict[int, int] | None = None
 
@@ -70,6 +73,48 @@ _FIXED: Final = {
     "timedelta_i32": 4,
     "timedelta_i64": 8,
     "datetime_i64": 8,
+}
+# A member has at most 100,000 partitions, and ``core/io/response_checks.py`` accepts 1,000 that
+# were not requested.
+_MOST_PARTITIONS: Final = 101_000
+_MOST_BROKERS: Final = 10_000
+_SMALLEST_BATCH: Final = 61
+
+
+class _Limit(NamedTuple):
+    """How many structures of a type one frame may have: ``most``, and one more for each
+    ``bytes_each`` bytes of the frame, if that is set."""
+
+    most: int
+    bytes_each: int = 0
+
+
+# Of the types that are small enough to be millions in a frame, and that no broker has so many of.
+# A walk takes 1 to 3 us for each, and the decoder several times as long.
+_LIMITS: Final[Mapping[str, _Limit]] = {
+    # Of topics and partitions that were requested or assigned.
+    "FetchableTopicResponse": _Limit(_MOST_PARTITIONS),
+    "PartitionData": _Limit(_MOST_PARTITIONS),
+    "ListOffsetsTopicResponse": _Limit(_MOST_PARTITIONS),
+    "ListOffsetsPartitionResponse": _Limit(_MOST_PARTITIONS),
+    "OffsetCommitResponseTopic": _Limit(_MOST_PARTITIONS),
+    "OffsetCommitResponsePartition": _Limit(_MOST_PARTITIONS),
+    # Its partitions may be those of a whole group.
+    "OffsetFetchResponseTopic": _Limit(_MOST_PARTITIONS),
+    "OffsetFetchResponseTopics": _Limit(_MOST_PARTITIONS),
+    "OffsetForLeaderTopicResult": _Limit(_MOST_PARTITIONS),
+    "EpochEndOffset": _Limit(_MOST_PARTITIONS),
+    "TopicProduceResponse": _Limit(_MOST_PARTITIONS),
+    "PartitionProduceResponse": _Limit(_MOST_PARTITIONS),
+    "BatchIndexAndErrorMessage": _Limit(_MOST_PARTITIONS),
+    # Transactions that were open at one time, and those that have a batch in the response.
+    "AbortedTransaction": _Limit(100_000, _SMALLEST_BATCH),
+    "NodeEndpoint": _Limit(_MOST_BROKERS),
+    "MetadataResponseBroker": _Limit(_MOST_BROKERS),
+    # Of one group.
+    "JoinGroupResponseMember": _Limit(100_000),
+    "MemberResponse": _Limit(1_000),
+    "OffsetFetchResponseGroup": _Limit(1_000),
 }
 # The tagged fields that are decoded: those of a Fetch response that name the leader (KIP-951).
 USED_TAGGED_FIELDS: Final = frozenset(("current_leader", "node_endpoints"))
@@ -164,14 +209,16 @@ def _entity(entity_type: type[Entity]) -> tuple[_Step, int]:
             continue
         kind, optional = schema.classify_field(field), schema.is_optional(field)
         fixed: int | None = None
+        limited: str | None = None
         if isinstance(kind, schema.EntityField | schema.EntityTupleField):
             step, size = _entity(kind.type_)
+            limited = kind.type_.__name__ if kind.type_.__name__ in _LIMITS else None
         else:
             kafka_type = schema.get_schema_field_type(field)
             fixed = _FIXED.get(kafka_type)
             step, size = _primitive(kafka_type, flexible=flexible)
         if kind.is_array:
-            step = _array(step, size, fixed, flexible=flexible, nullable=optional)
+            step = _array(step, size, fixed, limited, flexible=flexible, nullable=optional)
             size = 1 if flexible else 4
         elif fixed is not None:
             run += fixed
@@ -201,7 +248,10 @@ def _tagged_structures(field: dataclasses.Field[object]) -> _Step:
     if not isinstance(kind, schema.EntityField | schema.EntityTupleField):
         raise TypeError(f"the guard cannot walk the tagged field {field.name}")
     step, size = _entity(kind.type_)
-    return _array(step, size, None, flexible=True, nullable=False) if kind.is_array else step
+    if not kind.is_array:
+        return step
+    limited = kind.type_.__name__ if kind.type_.__name__ in _LIMITS else None
+    return _array(step, size, None, limited, flexible=True, nullable=False)
 
 
 def _primitive(kafka_type: str, *, flexible: bool) -> tuple[_Step, int]:
@@ -314,7 +364,15 @@ def _signed(frame: bytes, position: int, size: int) -> int:
     return int.from_bytes(frame[position : position + size], "big", signed=True)
 
 
-def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool, nullable: bool) -> _Step:
+def _array(
+    step: _Step,
+    least: int,
+    fixed: int | None,
+    limited: str | None,
+    *,
+    flexible: bool,
+    nullable: bool,
+) -> _Step:
     fewest = -1 if nullable else 0
 
     def array(found: Walk, position: int) -> int:
@@ -334,6 +392,8 @@ def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool, nullab
             raise HostileFrame(f"it declares {count} elements and has {left} bytes left")
         if fixed is not None:
             return position + count * fixed
+        if limited is not None:
+            _count(found, limited, count)
         for _ in range(count):
             position = step(found, position)
         if found.ends is not None:
@@ -341,6 +401,17 @@ def _array(step: _Step, least: int, fixed: int | None, *, flexible: bool, nullab
         return position
 
     return array
+
+
+def _count(found: Walk, name: str, count: int) -> None:
+    """Count the structures of an array before any is walked."""
+    limit = _LIMITS[name]
+    most = limit.most
+    if limit.bytes_each:
+        most += len(found.frame) // limit.bytes_each
+    found.counts[name] = total = found.counts.get(name, 0) + count
+    if total > most:
+        raise HostileFrame(f"it declares more than {most} structures {name}")
 
 
 def _tags(used: Mapping[int, _Step]) -> _Step:
@@ -363,9 +434,9 @@ def _tags(used: Mapping[int, _Step]) -> _Step:
             last = tag
             if (step := used.get(tag)) is not None:
                 value = _tagged_value(frame[position : position + size], size, step)
-                kept.append(_varint_bytes(tag) + _varint_bytes(len(value)) + value)
+                kept.append(varint_bytes(tag) + varint_bytes(len(value)) + value)
             position += size
-        replacement = b"".join((_varint_bytes(len(kept)), *kept))
+        replacement = b"".join((varint_bytes(len(kept)), *kept))
         if replacement != frame[start:position]:
             found.edits.append((start, position, replacement))
         return position
@@ -381,7 +452,7 @@ def _tagged_value(value: bytes, size: int, step: _Step) -> bytes:
     return _edited(found, 0, size)
 
 
-def _varint_bytes(number: int) -> bytes:
+def varint_bytes(number: int) -> bytes:
     """The shortest encoding of an unsigned number."""
     data = bytearray()
     while number > 0x7F:
