@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncrevoke.protocol.dialects.dialect import Dialect, make, schema
+from asyncrevoke.protocol.dialects.dialect import Dialect, make, schema, with_writer
+from asyncrevoke.protocol.guard import varint_bytes
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
     from kio.schema.metadata.v13 import response as metadata13
 
 _NO_ID: Final = bytes(16)
+_COUNT: Final = struct.Struct(">i")
+_LENGTH: Final = struct.Struct(">h")
+_NULL: Final = b"\0"
+_NO_TAGS: Final = b"\0"
+# No topic is created, and no operations are listed: of the cluster, of topics.
+_NO_OPTIONS: Final = bytes(3)
+_NO_FLEXIBLE_OPTIONS: Final = bytes(2) + _NO_TAGS
 
 
 def metadata(version: int) -> Dialect:
@@ -51,7 +60,30 @@ def metadata(version: int) -> Dialect:
             **options,
         )
 
-    return make(q.MetadataRequest, build, r.MetadataResponse, _metadata)
+    dialect = make(q.MetadataRequest, build, r.MetadataResponse, _metadata)
+    return with_writer(dialect, _write_metadata if version < 12 else _write_flexible_metadata)
+
+
+def _write_metadata(message: MetadataRequest) -> bytes:
+    """The body without kio, which takes 10 us for each topic: the leader of a group asks for all
+    that its members subscribe to."""
+    if message.topics is None:
+        return _COUNT.pack(-1) + _NO_OPTIONS
+    parts = [_COUNT.pack(len(message.topics))]
+    for topic in message.topics:
+        name = topic.encode()
+        parts += (_LENGTH.pack(len(name)), name)
+    return b"".join((*parts, _NO_OPTIONS))
+
+
+def _write_flexible_metadata(message: MetadataRequest) -> bytes:
+    if message.topics is None:
+        return _NULL + _NO_FLEXIBLE_OPTIONS
+    parts = [varint_bytes(len(message.topics) + 1)]
+    for topic in message.topics:
+        name = topic.encode()
+        parts += (_NO_ID, varint_bytes(len(name) + 1), name, _NO_TAGS)
+    return b"".join((*parts, _NO_FLEXIBLE_OPTIONS))
 
 
 def _metadata(

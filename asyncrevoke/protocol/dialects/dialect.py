@@ -63,6 +63,15 @@ class Shortcut:
     read: Callable[[bytes | memoryview, int, Request | None], Response | None]
 
 
+def with_writer(dialect: Dialect, write: Callable[[_Request], bytes | None]) -> Dialect:
+    """The dialect with a fast path for requests only."""
+    return with_shortcut(dialect, write, _read_by_kio)
+
+
+def _read_by_kio(_frame: bytes | memoryview, _offset: int, _request: Request | None) -> None:
+    """Leave the response to kio."""
+
+
 def with_shortcut(
     dialect: Dialect,
     write: Callable[[_Request], bytes | None],

@@ -43,6 +43,16 @@ def test_the_preferred_version_is_used_where_it_is_offered(kind: type[Request]) 
         assert codec.choose_version(kind, offered(kind, version, version)) == version
 
 
+@pytest.mark.parametrize("topics", [None, (), ("orders",), ("a", "ü" * 3, "x" * 249), ("",) * 200])
+@pytest.mark.parametrize("version", codec.versions(messages.MetadataRequest))
+def test_a_metadata_request_is_written_as_kio_writes_it(
+    version: int, topics: tuple[str, ...] | None
+) -> None:
+    message = messages.MetadataRequest(topics=topics)
+    dialect = codec._dialect(messages.MetadataRequest, version)
+    assert codec.encode_request(message, version) == codec._build(dialect, message, version)
+
+
 @pytest.mark.parametrize("milliseconds", [0, 1, 20_500])
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
 def test_the_throttle_time_of_every_response_is_read(
