@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _VERSION = "v1"
+# Those of a million partitions need less.
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 class CheckpointOffsets(NamedTuple):
@@ -109,7 +113,7 @@ def _written(sink: Path) -> frozenset[int]:
 
 
 def _offsets(file: Path, topic: str | None) -> StreamOffsets:
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = _text(file).splitlines()
     if len(lines) < 3 or lines[0] != _VERSION:
         raise HandoverError(
             f"{file} is not an offset log of version {_VERSION}, which Spark 4 writes: it begins "
@@ -128,6 +132,26 @@ def _offsets(file: Path, topic: str | None) -> StreamOffsets:
                 )
             found[partition] = offset
     return StreamOffsets(topic_ids, found)
+
+
+def _text(file: Path) -> str:
+    """The text of a file in a checkpoint. Opening a pipe would wait for its writer."""
+    with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
+        found = os.fstat(opened.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise HandoverError(f"{file} is not a file: this is not a checkpoint that Spark wrote")
+        content = opened.read(_MOST_BYTES + 1) if found.st_size <= _MOST_BYTES else None
+    if content is None or len(content) > _MOST_BYTES:
+        raise HandoverError(
+            f"{file} has more than {_MOST_BYTES} bytes, and offsets need less: this is not a "
+            "checkpoint that Spark wrote"
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise HandoverError(
+            f"{file} is not text in UTF-8 (byte {error.start}): the checkpoint is damaged"
+        ) from error
 
 
 def _sources(lines: Sequence[str], file: Path) -> list[str]:

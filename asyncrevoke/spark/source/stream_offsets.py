@@ -9,6 +9,8 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.errors import DataLossError
+from asyncrevoke.spark.reading.places import LARGEST
+from asyncrevoke.spark.source.option_values import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,13 +52,14 @@ class StreamOffsets(NamedTuple):
         for name, value in by_topic.items():
             topic_ids[name], by_partition = _of_topic(value)
             for number, offset in by_partition.items():
-                valid = number.isdecimal() and type(offset) is int and offset >= 0
-                if not valid:
+                partition = whole_number(number)
+                valid = type(offset) is int and 0 <= offset <= LARGEST
+                if partition is None or not valid:
                     raise ConfigError(
                         f"the checkpoint has {shown_option({number: offset})} of topic "
                         f"{shown_option(name)}, which is not an offset: another source wrote it"
                     )
-                offsets[TopicPartition(name, int(number))] = cast("int", offset)
+                offsets[TopicPartition(name, partition)] = cast("int", offset)
         if not topic_ids and given:
             raise _of_another_source(given)
         return cls(topic_ids, offsets)

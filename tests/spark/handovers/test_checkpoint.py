@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,6 +83,44 @@ def test_the_connectors_offsets_name_their_topic(tmp_path: Path) -> None:
 def test_what_is_no_offset_gets_a_sentence(line: str, sentence: str) -> None:
     with pytest.raises(HandoverError, match=sentence):
         parse_offsets(line, "orders", "here")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"orders":{"' + "9" * 5000 + '":1}}',
+        '{"orders":{"0":' + "9" * 5000 + "}}",
+        '{"orders":{"0":9223372036854775808}}',
+        '{"orders":{"9223372036854775808":0}}',
+        '{"orders":' + "[" * 900 + "]" * 900 + "}",
+        '{"orders":' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"orders":{"0":' + '{"a":' * 900 + "1" + "}" * 900 + "}}",
+    ],
+)
+def test_numbers_without_limit_and_nested_offsets_get_a_sentence(line: str) -> None:
+    with pytest.raises(HandoverError, match="here has no Kafka offsets"):
+        parse_offsets(line, "orders", "here")
+
+
+def test_a_file_that_spark_has_not_written_gets_a_sentence(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, {0: '{"0": 7}'}, (0,))
+    log = folder / "offsets" / "0"
+    log.write_bytes(b"v1\n{}\n\xff\xfe")
+    with pytest.raises(HandoverError, match=r"0 is not text in UTF-8 \(byte 6\)"):
+        read_checkpoint(folder, "orders")
+    os.truncate(log, 3 * 2**30)
+    with pytest.raises(HandoverError, match="has more than 67108864 bytes"):
+        read_checkpoint(folder, "orders")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.timeout(10)
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, {0: '{"0": 7}'}, (0,))
+    (folder / "offsets" / "0").unlink()
+    os.mkfifo(folder / "offsets" / "0")
+    with pytest.raises(HandoverError, match="0 is not a file"):
+        read_checkpoint(folder, "orders")
 
 
 def test_topic_ids_are_read_where_the_checkpoint_has_them(tmp_path: Path) -> None:
