@@ -264,6 +264,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         member all that it has."""
         wanted = member.core.subscription()
         view = self._view(member)
+        view.first_counts = {t: n for t, n in view.first_counts.items() if t in wanted}
         view.changes.append(self.state.clock.now)
         for partition, holding in view.held.items():
             if partition.topic not in wanted and holding.dropped_since is None:
@@ -296,6 +297,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         self._leaves(member)
         view = self._view(member)
         view.unsubscribes_since = self.state.clock.now
+        view.first_counts = {}
         view.left_as = member.core.group_metadata().member_id
 
     def unsubscribed(self, member: SimulatedMember) -> None:

@@ -128,6 +128,8 @@ class MemberView:
     recreated: set[str] = field(default_factory=set[str])
     described_at: dict[str, float] = field(default_factory=dict[str, float])
     partition_counts: dict[str, int] = field(default_factory=dict[str, int])
+    # The same when it had just subscribed to the topic.
+    first_counts: dict[str, int] = field(default_factory=dict[str, int])
     # When its subscription, or what it received of topics and partitions, has changed since it last
     # received an assignment.
     changes: list[float] = field(default_factory=list[float])

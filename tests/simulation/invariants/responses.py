@@ -5,7 +5,10 @@ This checks no invariant itself: it updates the views that the oracles compare w
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
+
+from simulation.invariants.oracle_state import Violation, name
 
 from asyncrevoke.core.io.effects import BackgroundHeartbeatReply, Failed, Replied
 from asyncrevoke.protocol.messages import (
@@ -179,6 +182,14 @@ class Responses:
         self, view: MemberView, request: ListOffsetsRequest, response: ListOffsetsResponse
     ) -> None:
         ends = {query.partition for query in request.queries if query.timestamp == LATEST_TIMESTAMP}
+        for partition in ends & view.unset - view.held.keys():
+            self._state.counts["positions at the end"] += 1
+            if partition.partition >= view.first_counts.get(partition.topic, math.inf):
+                raise Violation(
+                    "skipped",
+                    f"client {view.member.client} begins at the end of {name(partition)}, which "
+                    "was added after it had subscribed to the topic",
+                )
         for listed in response.offsets:
             if listed.error is ErrorCode.none:
                 self._deliveries.position_found(
@@ -207,5 +218,7 @@ class Responses:
             count = len(topic.partitions)
             changed |= view.partition_counts.get(topic.name, count) != count
             view.partition_counts[topic.name] = count
+            if topic.name in view.member.core.subscription():
+                view.first_counts.setdefault(topic.name, count)
         if changed:
             view.changes.append(self._state.clock.now)

@@ -10,7 +10,10 @@ from msgspec import structs
 from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.mutants.core_mutants import release_before_acknowledged
 from simulation.mutants.mutant import Mutant
-from simulation.mutants.mutant_schedules import crashes_amid_slow_tasks
+from simulation.mutants.mutant_schedules import (
+    crashes_amid_slow_tasks,
+    partitions_are_added_late,
+)
 from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
@@ -21,6 +24,7 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
+from asyncrevoke.core.membership.added_partitions import AddedPartitions
 from asyncrevoke.core.membership.classic.heartbeat import ClassicHeartbeat
 from asyncrevoke.core.membership.classic.member import ClassicMembership
 from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
@@ -46,6 +50,18 @@ def topics_again_and_again(schedule: Schedule) -> Schedule:
     return dataclasses.replace(
         schedule, members=members, incidents=again, topics=(3,), duration=10.0, produce_every=0.1
     )
+
+
+def partitions_are_added_late_to_a_group_from_now_on(schedule: Schedule) -> Schedule:
+    """The same as its namesake, in a group that begins at the end of its topics."""
+    return dataclasses.replace(partitions_are_added_late(schedule), reset="latest")
+
+
+def added_partitions_begin_at_their_end(patch: pytest.MonkeyPatch) -> None:
+    def contains(_self: AddedPartitions, _partition: TopicPartition) -> bool:
+        return False
+
+    patch.setattr(AddedPartitions, "__contains__", contains)
 
 
 def long_freezes_of_members_at_rest(schedule: Schedule) -> Schedule:
@@ -177,6 +193,12 @@ def joins_without_what_drains(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = [
+    Mutant(
+        "added partitions begin at their end",
+        added_partitions_begin_at_their_end,
+        ("skipped",),
+        tweak=partitions_are_added_late_to_a_group_from_now_on,
+    ),
     Mutant(
         "a map that is dropped where the log begins later",
         drops_the_map_where_the_log_begins_later,
