@@ -87,8 +87,15 @@ class Cluster:
     """``partitions`` have one leader each. What its other brokers are sent is rejected."""
 
     def __init__(self, partitions: int) -> None:
-        self.logs = [PartitionLog(number % BROKERS) for number in range(partitions)]
+        self.logs: list[PartitionLog] = []
+        self.creations = 0
         self.next_producer_id = 1
+        self.create_again(partitions)
+
+    def create_again(self, partitions: int) -> None:
+        """The topic is deleted, and created with so many empty partitions and another id."""
+        self.creations += 1
+        self.logs = [PartitionLog(number % BROKERS) for number in range(partitions)]
 
     def metadata(self) -> MetadataResponse:
         """The present leaders."""
@@ -98,6 +105,7 @@ class Cluster:
                 TopicMetadata(
                     error=ErrorCode.none,
                     name=TOPIC,
+                    topic_id=self.creations.to_bytes(16, "big"),
                     partitions=tuple(
                         PartitionMetadata(error=ErrorCode.none, partition=n, leader_id=log.leader)
                         for n, log in enumerate(self.logs)
@@ -116,6 +124,9 @@ class Cluster:
         errors: dict[TopicPartition, ErrorCode] = {}
         offsets: dict[TopicPartition, int] = {}
         for partition, data in produced_batches(request):
+            if partition.partition >= len(self.logs):
+                errors[partition] = ErrorCode.unknown_topic_or_partition
+                continue
             log = self.logs[partition.partition]
             if log.leader != node_id:
                 errors[partition] = ErrorCode.not_leader_or_follower

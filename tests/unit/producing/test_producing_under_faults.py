@@ -142,8 +142,8 @@ class Run:
 
     # -- what must hold ---------------------------------------------------------------------------
 
-    def end(self) -> None:
-        """The brokers respond again: all waits end, and the logs have what they must have."""
+    def drain(self) -> None:
+        """The brokers respond again: all waits end."""
         for _ in range(200):
             self.send()
             while self.waiting:
@@ -155,6 +155,10 @@ class Run:
             assert due < float("inf"), "results are queued, and nothing is due"
             self.now = max(due, self.now + 0.001)
         assert self.core.queued == self.core.queued_bytes == 0
+
+    def end(self) -> None:
+        """All waits end, and the logs have what they must have."""
+        self.drain()
         assert self.ended == Counter(self.queued.keys()), "a result has ended twice, or never"
         for number, log in enumerate(self.cluster.logs):
             repeated = {value for value, count in Counter(log.values).items() if count > 1}
@@ -194,6 +198,61 @@ def test_the_logs_have_each_acknowledged_result_once_in_order(
     run.send()
     run.respond(0, "response", {})
     run.publish(0, 1)  # learns a producer id
+    run.send()
+    run.respond(0, "response", {})
+    for name, *arguments in script:
+        getattr(run, str(name))(*arguments)
+        run.send()
+    run.end()
+
+
+class RunWithKeys(Run):
+    """Results with keys, for a topic that is deleted and created again."""
+
+    def publish(self, partition: int, count: int) -> None:
+        key = b"%d" % partition
+        for _ in range(count):
+            token = len(self.queued) + 1
+            value = b"%d " % token + b"x" * 50
+            if not self.core.append(self.now, TOPIC, None, key, value, [], 1, self, token):
+                return
+            self.queued[token] = partition
+
+    def create_again(self, partitions: int) -> None:
+        self.cluster.create_again(partitions)
+
+    def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
+        raise AssertionError(f"{tokens} failed, although a partition takes them: {error}")
+
+    def move_leader(self, partition: int, broker: int) -> None:
+        if partition < len(self.cluster.logs):
+            super().move_leader(partition, broker)
+
+    def end(self) -> None:
+        """All results end, and the present topic has each at most once."""
+        self.drain()
+        assert self.ended == Counter(self.queued.keys()), "a result has ended twice, or never"
+        written = Counter(value for log in self.cluster.logs for value in log.values)
+        repeated = {value for value, count in written.items() if count > 1}
+        assert not repeated, f"written twice: {repeated}"
+
+
+steps_with_creations = st.one_of(
+    st.tuples(st.just("publish"), st.integers(0, 7), st.integers(1, 3)),
+    st.tuples(st.just("create_again"), st.integers(1, 4)),
+    st.tuples(st.just("move_leader"), st.integers(0, 3), st.integers(0, BROKERS - 1)),
+    st.tuples(st.just("pass_time"), st.just(0.3)),  # less than the delivery timeout in all
+    st.tuples(
+        st.just("respond"), st.integers(0, 5), st.sampled_from(_FATES), st.just(no_rejections)
+    ),
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(steps_with_creations, max_size=60))
+def test_results_end_while_their_topic_is_created_again(script: list[tuple[object, ...]]) -> None:
+    run = RunWithKeys()
+    run.publish(0, 1)  # learns the topic
     run.send()
     run.respond(0, "response", {})
     for name, *arguments in script:
