@@ -87,9 +87,10 @@ def _run(worker: Worker, name: str, call: bytes) -> bytes:
     try:
         result = cast("Callable[..., object]", function)(*args, **named)
     except Exception as error:  # noqa: BLE001 - raised by result_of()
-        if _is_picklable(error):
-            trace = f"in the worker {worker}:\n{traceback.format_exc()}"
-            return pickle.dumps(_Raised(error, trace), pickle.HIGHEST_PROTOCOL)
+        trace = f"in the worker {worker}:\n{traceback.format_exc()}"
+        for raised in (_Raised(error, trace), _RaisedParts.of(error, trace)):
+            if _is_picklable(raised):
+                return pickle.dumps(raised, pickle.HIGHEST_PROTOCOL)
         raise HandlerProcessError(
             f"{name} raised {type(error).__name__}, which cannot be pickled: {error_text(error)}"
         ) from None
@@ -111,11 +112,50 @@ class _Raised(NamedTuple):
     trace: str
 
 
+class _RaisedParts:
+    """An exception that cannot be pickled itself, because its class forbids attributes or takes
+    other arguments than ``args``: it is made again without its constructor."""
+
+    def __init__(
+        self, kind: type[Exception], args: tuple[object, ...], state: dict[str, object], trace: str
+    ) -> None:
+        self.trace = trace
+        self._parts = kind, args, state
+
+    @classmethod
+    def of(cls, error: Exception, trace: str) -> _RaisedParts:
+        """The parts of an exception."""
+        kind = type(error)
+        slots = [name for each in kind.__mro__ for name in _slots(each) if hasattr(error, name)]
+        state = {name: cast("object", getattr(error, name)) for name in slots}
+        return cls(kind, error.args, {**vars(error), **state}, trace)
+
+    def __reduce__(self) -> tuple[type[_RaisedParts], tuple[object, ...]]:
+        self.error()  # it is not pickled if it cannot be made again
+        return _RaisedParts, (*self._parts, self.trace)
+
+    def error(self) -> Exception:
+        """Make the exception."""
+        kind, args, state = self._parts
+        built_in = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+        made = cast("type[Exception]", built_in).__new__(kind, *args)
+        for name, value in state.items():
+            object.__setattr__(made, name, value)
+        return made
+
+
+def _slots(kind: type) -> Sequence[str]:
+    slots = cast("str | Sequence[str]", vars(kind).get("__slots__", ()))
+    return (slots,) if isinstance(slots, str) else slots
+
+
 def result_of(pickled: bytes) -> object:
     """The result of a call. Raises the function's exception, with its traceback as the cause."""
     result: object = pickle.loads(pickled)  # noqa: S301 - of a worker of this process
     if isinstance(result, _Raised):
         raise result.error from WorkerTraceback(result.trace)
+    if isinstance(result, _RaisedParts):
+        raise result.error() from WorkerTraceback(result.trace)
     return result
 
 

@@ -16,10 +16,11 @@ noted = 0
 
 
 class UnpicklableError(Exception):
-    """Its constructor takes more than the message."""
+    """It has what cannot be pickled."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(first + second)
+        self.lock = threading.Lock()
 
 
 def note_pid(path: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from asyncrevoke.printable import error_text, named_error
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
 
@@ -179,13 +180,49 @@ def fail_with(kind: type[Exception]) -> None:
     raise kind
 
 
-def test_a_process_returns_it_or_says_its_name() -> None:
-    with pytest.raises(MuteError):
-        result_of(
-            run_in_process("bill", pickle_call("process", "bill", fail_with, [MuteError], {}))
-        )
-    with pytest.raises(HandlerProcessError, match="bill raised FrozenError, which cannot be"):
-        run_in_process("bill", pickle_call("process", "bill", fail_with, [FrozenError], {}))
+@uncooperative
+def test_a_process_raises_it(kind: type[Exception]) -> None:
+    call = pickle_call("process", "bill", fail_with, [kind], {})
+    with pytest.raises(kind) as raised:
+        result_of(run_in_process("bill", call))
+    assert "in fail_with" in str(raised.value.__cause__)
+
+
+@dataclasses.dataclass(frozen=True)
+class UnavailableError(ConnectionError):
+    service: str
+    seconds: int
+
+
+class TwoArgumentsError(Exception):
+    def __init__(self, service: str, seconds: int) -> None:
+        super().__init__(f"{service} for {seconds} s")
+        self.service = service
+
+
+class LockedError(Exception):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def fail_with_arguments(kind: Callable[..., Exception]) -> None:
+    raise kind(service="bank", seconds=3)
+
+
+@pytest.mark.parametrize("kind", [UnavailableError, TwoArgumentsError])
+def test_a_process_raises_an_exception_whose_constructor_takes_other_arguments(
+    kind: type[UnavailableError | TwoArgumentsError],
+) -> None:
+    call = pickle_call("process", "bill", fail_with_arguments, [kind], {})
+    with pytest.raises(kind) as raised:
+        result_of(run_in_process("bill", call))
+    assert vars(raised.value)["service"] == "bank"
+
+
+def test_an_exception_whose_content_cannot_be_pickled_is_named() -> None:
+    call = pickle_call("process", "bill", fail_with, [LockedError], {})
+    with pytest.raises(HandlerProcessError, match="bill raised LockedError, which cannot be"):
+        run_in_process("bill", call)
 
 
 def test_the_text_of_an_error_without_text_says_so() -> None:
