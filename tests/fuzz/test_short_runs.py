@@ -17,7 +17,13 @@ pytestmark = [
 _SEED = 17
 # All targets together may take a minute on two cores.
 _USUAL = 10_000
-_INPUTS = {"completion_maps": 2_000, "core": 20_000, "producing": 1_000}
+_INPUTS = {
+    "completion_maps": 2_000,
+    "core": 20_000,
+    "dispatch": 3_000,
+    "producing": 1_000,
+    "stored_files": 2_000,
+}
 
 
 @pytest.mark.parametrize("name", names())

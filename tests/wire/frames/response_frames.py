@@ -89,6 +89,8 @@ def _value(declared: Any, kafka_type: str, rng: random.Random) -> Any:
             return rng.choice(_ERROR_CODES)
         case "timedelta_i32":
             return datetime.timedelta(milliseconds=rng.randrange(1000))
+        case "datetime_i64":
+            return datetime.datetime.fromtimestamp(rng.randrange(2**31), datetime.UTC)
         case "uuid":
             return rng.choice((None, KNOWN_TOPIC, uuid.UUID(int=rng.getrandbits(128))))
         case _:

@@ -169,9 +169,20 @@ def _values(entity: Any, structure: Any, version: int) -> dict[str, Any]:
     }
 
 
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def _null_time(value: Any, field: dataclasses.Field[Any]) -> Any:
+    """A null time is None for kio, and -1 for kafka-python."""
+    is_time = field.metadata.get("kafka_type") == "datetime_i64"
+    return -1 if value is None and is_time else value
+
+
 def _scalar(value: Any) -> Any:
     if isinstance(value, datetime.timedelta):
         return value // datetime.timedelta(milliseconds=1)
+    if isinstance(value, datetime.datetime):
+        return (value - _EPOCH) // datetime.timedelta(milliseconds=1)
     return int(value) if isinstance(value, ErrorCode) else value
 
 
@@ -186,7 +197,7 @@ def _different(entity: Any, decoded: Any, structure: Any, version: int, path: st
     found: list[str] = []
     for ours, theirs in _pairs(entity, structure, version):
         found += _compare(
-            getattr(entity, ours.name),
+            _null_time(getattr(entity, ours.name), ours),
             getattr(decoded, theirs.name),
             theirs,
             version,
