@@ -20,6 +20,7 @@ _AFTER: Final = "message.timestamp.after.max.ms"
 _DIFFERENCE: Final = "message.timestamp.difference.max.ms"
 TIMESTAMP_OPTIONS: Final = (_CLEANUP, _TYPE, _RETENTION, _BEFORE, _AFTER, _DIFFERENCE)
 _LONGEST_NUMBER: Final = 20
+_UNLIMITED: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,11 @@ class TimestampLimits:
 
 
 def _limit(topic: str, settings: Mapping[str, str], name: str) -> tuple[str, int]:
-    name = name if name in settings else _DIFFERENCE
-    return name, _number(topic, settings, name)
+    for each in (name, _DIFFERENCE):
+        if each in settings:
+            return each, _number(topic, settings, each)
+    # A broker without these options, as some that are compatible with Kafka.
+    return name, _UNLIMITED
 
 
 def _number(topic: str, settings: Mapping[str, str], name: str) -> int:

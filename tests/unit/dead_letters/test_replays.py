@@ -363,6 +363,13 @@ def test_the_limit_of_brokers_before_3_6_is_for_both_directions() -> None:
         assert "message.timestamp.difference.max.ms=1000" in (limits.why_not(timestamp) or "")
 
 
+def test_a_broker_without_options_for_timestamps_limits_them_by_retention_only() -> None:
+    settings = {"cleanup.policy": "delete", "retention.ms": "1000"}
+    limits = TimestampLimits.of("orders", settings, lambda: NOW / 1000)
+    assert limits.why_not(NOW * 1000) is None
+    assert "(retention.ms=1000)" in (limits.why_not(NOW - 1001) or "")
+
+
 @pytest.mark.parametrize("value", [None, "", "many", "-", "9" * 5000, "\u0664"])
 def test_a_retention_that_is_no_number_is_an_error(value: str | None) -> None:
     settings = {k: v for k, v in DEFAULTS.items() if k != "retention.ms"}
