@@ -19,6 +19,7 @@ from asyncrevoke.runtime.net import sockets
 from asyncrevoke.runtime.net.connection import Connection, RequestFailed
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin
+from asyncrevoke.runtime.net.limited_connection import open_limited
 from asyncrevoke.runtime.net.sockets import FailedAddresses, connect_socket
 
 if TYPE_CHECKING:
@@ -171,6 +172,18 @@ async def test_the_sockets_of_slower_addresses_are_closed(
             await asyncio.sleep(0)
             others = asyncio.all_tasks() - {asyncio.current_task()}
             assert all(task.cancelling() or task.done() for task in others)
+
+
+async def test_a_socket_that_was_reset_at_once_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sock = socket.socket()  # is not connected any more, so it has no peer
+
+    async def connect(_host: str, _port: int) -> socket.socket:
+        return sock
+
+    monkeypatch.setattr("asyncrevoke.runtime.net.limited_connection.connect_socket", connect)
+    with pytest.raises(OSError, match="not connected"):
+        await open_limited(HOST, 9092, request_timeout_ms=1000, max_response=1000)
+    assert sock.fileno() == -1
 
 
 def test_addresses_that_failed_are_tried_last_and_the_first_to_fail_before_the_others() -> None:

@@ -110,12 +110,14 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
     async def connect(self) -> Any:
         """Open it, look up the versions, and authenticate."""
         sock = await connect_socket(self._host, self._port)
-        address = sock.getpeername()
+        address = None
         try:
+            address = sock.getpeername()
             streams = await self._opened(sock)
         except BaseException:
             # A proxy or a firewall may accept a connection, and leave it without a response.
-            FAILED_ADDRESSES.note_failure(address)
+            if address is not None:
+                FAILED_ADDRESSES.note_failure(address)
             if self._transport is not None:
                 abort_transport(self._transport)
             sock.close()
