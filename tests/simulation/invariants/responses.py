@@ -1,6 +1,7 @@
 """Responses that members receive: what they may know of their group and their topics.
 
-This checks no invariant itself: it updates the views that the oracles compare with.
+It updates the views that the oracles compare with, and checks one invariant: that no added
+partition begins at its end.
 """
 
 from __future__ import annotations
