@@ -133,16 +133,19 @@ def java_command(
 
 @asynccontextmanager
 async def java_member(
-    folder: Path, bootstrap_servers: str, topic: str, group_id: str, assignor: str
+    folder: Path, bootstrap_servers: str, topic: str, group_id: str, assignor: str | None
 ) -> AsyncGenerator[JavaMember]:
-    """Start one; it is gone when the block ends. Its log is ``java-*.log`` in ``folder``."""
+    """Start one, without ``assignor`` one by KIP-848; it is gone when the block ends. Its log is
+    ``java-*.log`` in ``folder``."""
+    assignors = [] if assignor is None else [assignor]
     number = len(list(folder.glob("java-*.log")))
-    # Members learn of a rebalance by their heartbeats, every 3 s unless told otherwise.
+    # Members learn of a rebalance by their heartbeats, every 3 s unless told otherwise; with
+    # KIP-848 the coordinator tells them how often.
     properties = folder / "java.properties"
-    properties.write_text("heartbeat.interval.ms=300\n", encoding="utf-8")
+    properties.write_text("heartbeat.interval.ms=300\n" if assignors else "", encoding="utf-8")
     with (folder / f"java-{number}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *java_command(properties, bootstrap_servers, topic, group_id, [assignor]),
+            *java_command(properties, bootstrap_servers, topic, group_id, assignors),
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
             preexec_fn=die_with_parent if sys.platform == "linux" else None,

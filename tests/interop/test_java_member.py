@@ -335,3 +335,54 @@ async def test_with_a_java_member_the_gap_is_processed_and_nothing_repeated(
             await until(lambda: len(java.owned) == 1)
             assert sorted(handled) == list(itertools.product(range(2), range(count)))
     assert java.seen == []
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.kafka_topic(partitions=2)
+async def test_a_stop_in_a_group_with_a_java_member_repeats_nothing(
+    tmp_path: Path,
+    kafka_broker: RunningBroker,
+    kafka_topic: str,
+    protocol: Literal["classic", "consumer"],
+) -> None:
+    """Every tenth record is of a slow key, which is far behind when our member is stopped."""
+    servers, count = kafka_broker.bootstrap_servers, 100
+    first, later = asyncio.Event(), asyncio.Event()
+    handled: list[int] = []
+    consumer = Consumer(
+        bootstrap_servers=servers,
+        group_id=kafka_topic,
+        group_protocol=protocol,
+        heartbeat_interval=0.3,
+    )
+
+    @consumer.handler(kafka_topic)
+    async def handle(record: Record) -> None:
+        if record.key == b"slow":
+            await (later if record.offset else first).wait()
+        handled.append(record.offset)
+
+    assignor = "cooperative-sticky" if protocol == "classic" else None
+    async with (
+        AIOKafkaProducer(bootstrap_servers=servers) as producer,
+        java_member(tmp_path, servers, kafka_topic, kafka_topic, assignor) as java,
+    ):
+        running = asyncio.create_task(consumer.run())
+        await until(lambda: len(java.owned) == 1)
+        await until(lambda: len(consumer.assignment()) == 1)
+        (ours,) = consumer.assignment()
+        for offset in range(count):
+            key = b"%d" % offset if offset % 10 else b"slow"
+            await producer.send(kafka_topic, b"%d" % offset, key=key, partition=ours.partition)
+        await until(lambda: len(handled) == count * 9 // 10)
+        consumer.stop()
+        first.set()
+        await until(lambda: 0 in handled)
+        assert not running.done(), "the rest of the slow key is handled first"
+        later.set()
+        await running
+        assert sorted(handled) == list(range(count))
+        await until(lambda: len(java.owned) == 2)
+        await producer.send_and_wait(kafka_topic, b"-1", partition=ours.partition)
+        await until(lambda: any(seen.partition == ours.partition for seen in java.seen))
+        assert [seen.offset for seen in java.seen if seen.partition == ours.partition] == [count]
