@@ -18,6 +18,7 @@ from asyncrevoke.errors import (
     IllegalStateError,
 )
 from asyncrevoke.handlers.host import HandlerHost
+from asyncrevoke.runtime.hooks.observers import check_observer
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener, check_listener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
 from asyncrevoke.runtime.loop.main_script import check_main_script
@@ -92,6 +93,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         journal: SessionJournal | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
+        from asyncrevoke.runtime.session.open_session import open_session  # before a loop runs
+
+        self._open_session = open_session
         self._config = ConsumerConfig.from_options(**options)
         super().__init__(*read_from(topics, pattern, "Consumer", self._group_protocol))
         self._check_assignors()
@@ -128,8 +132,6 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         """
         if self._session is not None:
             raise IllegalStateError("observe() is called before the consumer is entered")
-        from asyncrevoke.runtime.hooks.observers import check_observer
-
         self._observers.append(check_observer(observer))
 
     def _check_assignors(self) -> None:
@@ -174,9 +176,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             session.wait_for(self._handlers)
 
     def _open(self) -> Session:
-        from asyncrevoke.runtime.session.open_session import open_session
-
-        return open_session(self._config, self._listener, self._observers, self._journal)
+        return self._open_session(self._config, self._listener, self._observers, self._journal)
 
     async def aclose(self, *, leave: bool | None = None) -> None:
         """Close: wait for tracked work, commit completed records, leave the group, disconnect.

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError, ConsumerClosedError
@@ -81,6 +82,9 @@ class HandlerHost:
                     f'commit_mode="processed", this consumer has "{self._config.commit_mode}"'
                 )
             self.router = Router(decoder=self._decoder)
+            # Imported here, so that the event loop, which runs the handlers, need not.
+            for module in ("runner", "dead_letters.producer", "execution.runner_context"):
+                import_module(f"asyncrevoke.handlers.{module}")
         return self.router
 
     def partition_lifespan(self, function: L) -> L:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 from asyncrevoke.errors import ConfigError
@@ -177,6 +178,9 @@ class Router:
         )
 
     def _add(self, handler: Handler) -> None:
+        if handler.dead_letter or handler.publish_to or handler.retry_topic:
+            # Imported here, so that the event loop, which runs handlers, need not.
+            import_module("asyncrevoke.producing.producer")
         self._check_topics([handler])
         self._handlers.append(handler)
         self._shared.clear()

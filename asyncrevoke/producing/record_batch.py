@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from crc32c import crc32c
+
+from asyncrevoke.protocol.checksum import crc32c
 
 if TYPE_CHECKING:
     from asyncrevoke.model import TopicPartition

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kio.serial import entity_writer
+
 from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.dialects import (
     cluster,
@@ -283,8 +285,6 @@ def _api(message_type: type[Request]) -> _Api:
 
 
 def _write(entity: Entity) -> bytes:
-    from kio.serial import entity_writer
-
     with io.BytesIO() as buffer:
         entity_writer(type(entity))(buffer, entity)
         return buffer.getvalue()

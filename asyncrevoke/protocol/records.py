@@ -11,9 +11,8 @@ from itertools import islice
 from operator import attrgetter, lt
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
 
-from crc32c import crc32c
-
 from asyncrevoke.model import Record
+from asyncrevoke.protocol.checksum import crc32c
 from asyncrevoke.protocol.receive_buffers import buffer_of
 from asyncrevoke.protocol.record_maker import LARGE_VALUE, RecordMaker
 from asyncrevoke.protocol.single_records import (

@@ -1,10 +1,11 @@
-"""How long it takes to begin: imports, and `asyncrevoke run` until its first record is handled.
+"""How long it takes to begin: imports, a consumer beside aiokafka's, and `asyncrevoke run`.
 
     python -m benchmarks.costs.startup [--rounds R] [--json]
 
 Each round is made of new processes. The broker is warm, has ten records waiting, and lets a group
 begin at once (``group.initial.rebalance.delay.ms=0``; Apache Kafka's own default waits 3 s for
-further members). Files are in the machine's cache after the round to warm up.
+further members). Files are in the machine's cache after the round to warm up. Beside aiokafka,
+measured is the CPU time of a process that imports, constructs and starts a consumer.
 
 Measure where hypothesis is not installed, as in production: kio loads it, and with it trio and
 pytest, wherever it is, which costs half a second of CPU.
@@ -52,12 +53,53 @@ STATEMENTS = {
 }
 TIMED = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"
 RUN = "asyncrevoke run: the first record is handled"
+STARTED = """
+import asyncio, os, sys, time
+
+{statement}
+
+
+async def main():
+    consumer = {consumer}
+    await consumer.start()
+    print(time.process_time(), len(sys.modules))
+    await consumer.{close}()
+
+asyncio.run(main())
+"""
+_OPTIONS = 'bootstrap_servers=os.environ["BOOTSTRAP"], group_id=os.environ["GROUP"]'
+CONSUMERS = {
+    "asyncrevoke": STARTED.format(
+        statement="from asyncrevoke import Consumer",
+        consumer=f"Consumer('orders', {_OPTIONS})",
+        close="aclose",
+    ),
+    "aiokafka": STARTED.format(
+        statement="from aiokafka import AIOKafkaConsumer",
+        consumer=f"AIOKafkaConsumer('orders', {_OPTIONS})",
+        close="stop",
+    ),
+}
 
 
 def time_of(statement: str) -> float:
     """What a statement takes in a new interpreter, in seconds."""
     command = [sys.executable, "-c", TIMED.format(statement)]
     return float(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
+
+
+def cost_of_start(client: str, bootstrap: str, group: str) -> tuple[float, int]:
+    """The CPU seconds of a process until its consumer is started, and how many modules it has."""
+    done = subprocess.run(
+        [sys.executable, "-c", CONSUMERS[client]],
+        check=True,
+        capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, "BOOTSTRAP": bootstrap, "GROUP": group},
+        timeout=DEADLINE,
+    )
+    seconds, modules = done.stdout.split()
+    return float(seconds), int(modules)
 
 
 def time_of_run(bootstrap: str, group: str, folder: Path) -> float:
@@ -82,6 +124,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="for machines")
     options = parser.parse_args()
     found: dict[str, list[float]] = {name: [] for name in (*STATEMENTS, RUN)}
+    cpu: dict[str, list[float]] = {client: [] for client in CONSUMERS}
+    modules: dict[str, int] = {}
     with (
         tempfile.TemporaryDirectory() as temporary,
         KafkaBroker(properties={"group.initial.rebalance.delay.ms": "0"}) as broker,
@@ -97,15 +141,28 @@ def main() -> int:
             for what, seconds in measured.items():
                 if turn:
                     found[what].append(seconds)
+            for client in CONSUMERS:
+                group = f"{client}-{turn}"
+                seconds, modules[client] = cost_of_start(client, broker.bootstrap_servers, group)
+                if turn:
+                    cpu[client].append(seconds)
+    ratio = statistics.median(cpu["asyncrevoke"]) / statistics.median(cpu["aiokafka"])
     facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
     if options.json:
-        print(json.dumps({"surroundings": facts, "seconds": found}, indent=2))
+        started = {"cpu": cpu, "modules": modules, "ratio": ratio}
+        print(json.dumps({"surroundings": facts, "seconds": found, "started": started}, indent=2))
         return 0
     rows = [
         [name, f"{statistics.median(every):.3f}", f"{min(every):.3f} to {max(every):.3f}"]
         for name, every in found.items()
     ]
     print(table(["", "median, s", "from, to"], rows))
+    rows = [
+        [client, f"{statistics.median(every):.3f}", str(modules[client])]
+        for client, every in cpu.items()
+    ]
+    print(table(["a consumer is started", "median, s of CPU", "modules"], rows))
+    print(f"CPU of asyncrevoke to that of aiokafka: {ratio:.2f}")
     print("\n".join(f"{name}: {value}" for name, value in facts.items()))
     return 0
 

@@ -1,24 +1,21 @@
 """Writes events as log lines: structlog over ``logging.getLogger("asyncrevoke")``.
 
 Nothing is configured here. If the application has configured structlog, its processors are used;
-otherwise lines are ``event key=value``.
+otherwise lines are ``event key=value``, and structlog, whose import takes long, is not imported.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, cast
-
-import structlog
 
 from asyncrevoke.errors import DecodeError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import error_text, printable
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
     from asyncrevoke.core.io.effects import Emit
     from asyncrevoke.model import GroupMetadata
 
@@ -38,6 +35,48 @@ class Membership(Protocol):
         ...
 
 
+class _Log(Protocol):
+    """A logger of structlog, as far as it is used."""
+
+    def log(self, level: int, event: str, **fields: object) -> object:
+        """Write one line."""
+        ...
+
+
+def _configured_structlog(logger: logging.Logger, bound: dict[str, object]) -> _Log | None:
+    """A logger of structlog with the application's processors, if it has configured any."""
+    if "structlog" not in sys.modules:
+        return None
+    import structlog
+
+    if not structlog.is_configured():
+        return None
+    # Not the application's wrapper class, which may be asynchronous or have filters of its own:
+    # levels are those of the logging module.
+    wrapped = structlog.wrap_logger(
+        logger,
+        processors=structlog.get_config()["processors"],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        context_class=dict,
+    )
+    return cast("structlog.stdlib.BoundLogger", wrapped.bind(**bound))
+
+
+class _OneLine:
+    """Writes ``event key=value``."""
+
+    def __init__(self, logger: logging.Logger, bound: dict[str, object]) -> None:
+        self._logger = logger
+        self._bound = bound
+
+    def log(self, level: int, event: str, **fields: object) -> None:
+        """Write one line."""
+        words = {**self._bound, **fields}
+        exc_info = cast("BaseException | None", words.pop("exc_info", None))
+        line = " ".join((event, *(f"{name}={_word(value)}" for name, value in words.items())))
+        self._logger.log(level, line, exc_info=exc_info)
+
+
 class EventLog:
     """Writes events to ``logger``. Each line has the ``bound`` values, and the member id once
     ``membership`` has one; None is for what is no member of a group."""
@@ -52,18 +91,7 @@ class EventLog:
     ) -> None:
         self._membership = membership
         self._logger = logging.getLogger(logger)
-        processors = (
-            structlog.get_config()["processors"] if structlog.is_configured() else [_one_line]
-        )
-        # Not the application's wrapper class, which may be asynchronous or have filters of its own:
-        # levels are those of the logging module.
-        wrapped = structlog.wrap_logger(
-            self._logger,
-            processors=processors,
-            wrapper_class=structlog.stdlib.BoundLogger,
-            context_class=dict,
-        )
-        self._log = cast("structlog.stdlib.BoundLogger", wrapped.bind(**bound))
+        self._log = _configured_structlog(self._logger, bound) or _OneLine(self._logger, bound)
 
     def emit(self, event: Emit) -> None:
         """Write an event of the core."""
@@ -124,15 +152,6 @@ def _plain(value: object) -> object:
         items = cast("Mapping[object, object]", value).items()
         return {str(_plain(key)): _plain(item) for key, item in items}
     return value
-
-
-def _one_line(
-    _logger: object, _method: str, event_dict: MutableMapping[str, object]
-) -> tuple[tuple[str], dict[str, object]]:
-    event = event_dict.pop("event", "")
-    exc_info = event_dict.pop("exc_info", None)
-    words = [str(event), *(f"{name}={_word(value)}" for name, value in event_dict.items())]
-    return (" ".join(words),), {} if exc_info is None else {"exc_info": exc_info}
 
 
 def _word(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Creates the parts of an entered consumer. Imported when a consumer is first entered."""
+"""Creates the parts of an entered consumer. Imported when a consumer is first constructed."""
 
 from __future__ import annotations
 

@@ -243,10 +243,10 @@ HEAVY = {"aiokafka", "kio", "structlog"}
     [
         "import asyncrevoke",
         "import asyncrevoke.config",
-        "from asyncrevoke import Consumer; Consumer('orders', group_id='billing')",
+        "from asyncrevoke import Consumer, Router",
     ],
 )
-def test_nothing_heavy_is_loaded_before_a_consumer_is_entered(statement: str) -> None:
+def test_nothing_heavy_is_loaded_before_a_consumer_is_constructed(statement: str) -> None:
     code = f"{statement}\nimport sys\nprint(*({{name.split('.')[0] for name in sys.modules}}))"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

@@ -42,14 +42,52 @@ def test_the_plugin_of_pytest_loads_nothing_but_pytest() -> None:
     assert loaded_by("import asyncrevoke.testing.pytest_plugin") == ["pytest"]
 
 
-def test_a_consumer_with_a_handler_loads_no_client_before_it_is_entered() -> None:
-    statement = """
+ENTERED = """
+import asyncio, sys
+
+class WithoutHypothesis:  # kio imports it where it is installed, and with it trio and pytest
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "hypothesis":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, WithoutHypothesis())
+
 from asyncrevoke import Consumer
-consumer = Consumer(group_id="billing")
-@consumer.handler("orders")
+
+consumer = Consumer(bootstrap_servers="127.0.0.1:9", group_id="billing", {options})
+{handler}
+
+async def main():
+    before = set(sys.modules)
+    async with consumer:
+        await asyncio.sleep(0)
+        print(*(sorted(set(sys.modules) - before) or ["nothing"]))
+        print(*sys.modules)
+
+asyncio.run(main())
+"""
+HANDLER = """
+@consumer.handler("orders", dead_letter="orders.dlq")
 async def bill(order: dict) -> None: ...
 """
-    assert loaded_by(statement) == []
+UNUSED = {
+    *("_pytest", "hypothesis", "pytest", "trio"),
+    *("attr", "numpy", "opentelemetry", "prometheus_client", "pyarrow", "pydantic", "pyspark"),
+    *("email", "rich", "structlog", "zipfile"),
+}
+
+
+@pytest.mark.parametrize("handler", ["", HANDLER])
+@pytest.mark.parametrize("options", ["", "group_protocol='consumer'", "heartbeat_thread=False"])
+def test_entering_a_consumer_imports_nothing_on_the_event_loop(options: str, handler: str) -> None:
+    script = ENTERED.format(options=options, handler=handler)
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    imported, all_modules = ran.stdout.splitlines()
+    assert imported == "nothing"
+    names = set(all_modules.split())
+    assert UNUSED & {name.partition(".")[0] for name in names} == set()
+    assert len(names) < (600 if handler else 500), "which is more than a consumer has needed before"
 
 
 def test_the_source_of_spark_loads_no_client_and_no_columns() -> None:
