@@ -6,8 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from asyncrevoke.model import Record, RecordOfCopy, UnreadableRecord
+from asyncrevoke.protocol.content_limits import MAX_RECORD_HEADERS, checked_headers
 from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
-from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS, checked_headers, parser
+from asyncrevoke.protocol.single_records import parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence, Sized

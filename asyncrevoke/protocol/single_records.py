@@ -6,27 +6,24 @@ record's length. So it gets no more bytes at a time than one call may take.
 
 from __future__ import annotations
 
-from itertools import repeat
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
+from asyncrevoke.protocol.content_limits import (
+    MAX_ADDED_HEADERS,
+    MAX_RECORD_HEADERS,
+    too_many_headers,
+)
 from asyncrevoke.protocol.unpacking import BATCH_HEADER_SIZE, COUNT_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from aiokafka.record._protocols import DefaultRecordBatchProtocol
 
     from asyncrevoke.model import Record, UnreadableRecord
 
-# A record with more headers is rejected: a header takes 2 bytes in the log and 100 in memory.
-MAX_RECORD_HEADERS: Final = 10_000
-# Beyond these, a record may have so many headers that this library has added: to a dead letter or a
-# retry of a record that could be read.
-MAX_ADDED_HEADERS: Final = 100
-ADDED_PREFIX: Final = "asyncrevoke-"
-TOO_MANY_HEADERS: Final = f"the record has more than {MAX_RECORD_HEADERS} headers"
 # A batch with more unreadable records is rejected as a whole.
 _MOST_UNREADABLE: Final = 100
 # Bytes that the parser gets at a time, unless one record has more.
@@ -57,29 +54,6 @@ def parser(data: bytes) -> DefaultRecordBatchProtocol:
     if data[-1] < _CONTINUES:
         return DefaultRecordBatch(data)
     return DefaultRecordBatch(memoryview(data + _ZEROS)[: len(data)])
-
-
-def too_many_headers() -> NoReturn:
-    """Raise ValueError for a record with more than ``MAX_RECORD_HEADERS``."""
-    raise ValueError(TOO_MANY_HEADERS)
-
-
-def has_too_many_headers(names: Sequence[str]) -> bool:
-    """Whether a record with headers of these names has more than ``MAX_RECORD_HEADERS``, without
-    the ones that this library adds."""
-    excess = len(names) - MAX_RECORD_HEADERS
-    if not 0 < excess <= MAX_ADDED_HEADERS:
-        return excess > 0
-    return sum(map(str.startswith, names, repeat(ADDED_PREFIX))) < excess
-
-
-def checked_headers(
-    headers: Sequence[tuple[str, bytes | None]],
-) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers of a record. Raises ValueError if there are too many."""
-    if has_too_many_headers([name for name, _ in headers]):
-        too_many_headers()
-    return tuple(headers)
 
 
 def pieces(data: bytes) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from asyncrevoke.protocol.part_count import PartCount
+from asyncrevoke.protocol.content_limits import PartCount
 
 # JVM producers write a chain of blocks (xerial): a header, then each block after its length.
 _CHAIN: Final = b"\x82SNAPPY\0"

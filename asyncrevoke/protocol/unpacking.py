@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiokafka.codec import lz4_decode, snappy_decode, zstd_decode
 
-from asyncrevoke.protocol.part_count import PartCount
+from asyncrevoke.protocol.content_limits import PartCount
 from asyncrevoke.protocol.snappy import declared_size
 
 if TYPE_CHECKING:

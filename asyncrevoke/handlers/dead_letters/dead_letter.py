@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.printable import error_text
-from asyncrevoke.protocol.single_records import (
-    ADDED_PREFIX,
-    MAX_ADDED_HEADERS,
-    MAX_RECORD_HEADERS,
-)
+from asyncrevoke.protocol.content_limits import ADDED_PREFIX, MAX_ADDED_HEADERS, MAX_RECORD_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.model import Record, UnreadableRecord
-from asyncrevoke.protocol.single_records import (
+from asyncrevoke.protocol.content_limits import (
     MAX_ADDED_HEADERS,
     MAX_RECORD_HEADERS,
     TOO_MANY_HEADERS,

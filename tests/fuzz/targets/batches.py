@@ -30,10 +30,10 @@ from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
 from asyncrevoke.model import Record, TopicPartition, UnreadableRecord
 from asyncrevoke.protocol import record_maker
+from asyncrevoke.protocol.content_limits import MAX_RECORD_HEADERS
 from asyncrevoke.protocol.messages import AbortedTransaction, ErrorCode, FetchedPartition
 from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch, decode_batches
-from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS
 from asyncrevoke.protocol.unpacking import unpack
 
 if TYPE_CHECKING:

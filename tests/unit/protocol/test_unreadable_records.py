@@ -16,13 +16,13 @@ from asyncrevoke.core.partition.record_buffer import LARGE_BATCH, RecordBuffer
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
 from asyncrevoke.model import Record, TopicPartition, UnreadableRecord
 from asyncrevoke.protocol import record_maker as record_maker_module
+from asyncrevoke.protocol.content_limits import MAX_RECORD_HEADERS
 from asyncrevoke.protocol.records import (
     LARGEST_UNPACKED,
     CorruptBatch,
     UnreadableBatch,
     decode_batches,
 )
-from asyncrevoke.protocol.single_records import MAX_RECORD_HEADERS
 
 TP = TopicPartition("t", 0)
 EMPTY: Header = (b"", b"")

@@ -16,8 +16,8 @@ from asyncrevoke.handlers.dead_letters.retry_message import (
     retry_history,
 )
 from asyncrevoke.model import UnreadableRecord
+from asyncrevoke.protocol.content_limits import MAX_ADDED_HEADERS, MAX_RECORD_HEADERS
 from asyncrevoke.protocol.records import decode_batches
-from asyncrevoke.protocol.single_records import MAX_ADDED_HEADERS, MAX_RECORD_HEADERS
 
 if TYPE_CHECKING:
     from asyncrevoke import Record
