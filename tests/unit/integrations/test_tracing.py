@@ -199,6 +199,46 @@ async def test_each_attempt_is_a_span_and_the_dead_letter_has_the_last_ones_cont
     assert ("own", b"kept") in letter.headers
 
 
+async def test_the_dead_letter_of_a_call_that_took_too_long_has_its_context() -> None:
+    traced = Traced()
+
+    @traced.consumer.handler("orders", max_handler_time=1, dead_letter="dlq")
+    async def bill(order: bytes) -> None:
+        await asyncio.sleep(60)
+
+    async with TestConsumer(traced.consumer) as t:
+        await t.publish("orders", b"1")
+        await t.advance(5)
+        (letter,) = t.dead_letters("dlq")
+    (span,) = traced.spans
+    assert traceparent_of(letter) == [as_header(span)]
+
+
+async def test_each_dead_letter_has_the_context_of_its_own_call() -> None:
+    traced = Traced()
+
+    @traced.consumer.handler("orders", retry=Retry(attempts=2, backoff=1), dead_letter="dlq")
+    async def bill(order: bytes) -> None:
+        raise LookupError(order)
+
+    async with TestConsumer(traced.consumer) as t:
+        for key in ("a", "b", "c"):
+            await t.publish("orders", key.encode(), key=key, partition=0)
+        await t.advance(10)
+        letters = t.dead_letters("dlq")
+    last = {
+        span.attributes[names.OFFSET]: as_header(span)
+        for span in traced.spans
+        if span.attributes is not None
+    }
+    found = {
+        int(dict(letter.headers)["asyncrevoke-origin-offset"] or b""): traceparent_of(letter)
+        for letter in letters
+    }
+    assert found == {offset: [header] for offset, header in last.items()}
+    assert len(found) == 3
+
+
 async def test_a_record_comes_back_from_a_retry_topic_in_the_trace_of_its_failure() -> None:
     traced = Traced()
 
