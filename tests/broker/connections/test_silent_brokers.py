@@ -158,6 +158,42 @@ async def test_a_frozen_coordinator_delays_records_and_commits_by_session_timeou
     assert max(consumed, committed) < BOUND
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_an_idle_group_keeps_its_partitions_while_another_broker_becomes_its_coordinator(
+    three: TunnelledCluster, protocol: str
+) -> None:
+    numbers = numbers_on(three)
+    async with (
+        three.tunnels(),
+        member_of(numbers, protocol) as first,
+        member_of(numbers, protocol) as second,
+    ):
+        members = (first, second)
+        await until(
+            lambda: all(len(each.consumer.assignment()) == 3 for each in members), "their halves"
+        )
+        assigned = [each.consumer.assignment() for each in members]
+        frozen = coordinator_of(first.consumer, three)
+        before = first.consumer.health().coordinator
+        begun = time.monotonic()
+        frozen.pause()
+        try:
+            while time.monotonic() - begun < OBSERVED:
+                assert [each.consumer.assignment() for each in members] == assigned
+                assert (
+                    max(each.consumer.health().heartbeat_age or 0.0 for each in members) < SESSION
+                )
+                await asyncio.sleep(0.1)
+            assert first.consumer.health().coordinator != before
+        finally:
+            frozen.resume()
+        await numbers.send(300)
+        await until(lambda: len(first.handled) + len(second.handled) == 300, "all records")
+    assert not first.lost
+    assert not second.lost
+    assert first.handled.total() + second.handled.total() == 300
+
+
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_lone_member_whose_connections_are_dead_opens_others_within_a_third_of_the_session(
