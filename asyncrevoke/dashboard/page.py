@@ -48,6 +48,8 @@ def parts(history: History, ago: float, dead_letter_topics: Sequence[str] = ()) 
             or any(history.samples(owner, until - 10, until))
         ],
         unowned=owned[""],
+        # A consumer knows its own partitions, brokers report those of all members.
+        nobody="other members or none" if _is_of_consumers(history, until) else "nobody",
         revocations=_pending(history) if live else _revoking(history, until),
         places=sorted(places, key=lambda place: (-(place.lag or 0), place.partition)),
         inside=any(place.in_flight is not None for place in places),
@@ -139,6 +141,17 @@ class _Figure(NamedTuple):
     name: str
     value: str
     curve: Drawing | None = None
+
+
+def _is_of_consumers(history: History, until: float) -> bool:
+    """Whether this is the page of consumers in this process, not of what brokers report."""
+    since = until - picture.WINDOW
+    newest = [
+        samples[-1]
+        for owner in history.sampled()
+        if (samples := list(history.samples(owner, since, until)))
+    ]
+    return any(sample.in_flight is not None for sample in newest)
 
 
 def _figures(history: History, until: float) -> list[_Figure]:

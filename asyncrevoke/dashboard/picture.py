@@ -89,7 +89,10 @@ def _drawn(
             if span.state != "held":
                 paths[span.state].append(stroke)
         owned[owner] += 1
-    shares = ", ".join(f"{owner or 'nobody'} has {count}" for owner, count in sorted(owned.items()))
+    shares = ", ".join(
+        f"{owner} has {count}" if owner else f"{count} without an owner here"
+        for owner, count in sorted(owned.items())
+    )
     label = f"{topic}, {counted(len(partitions), 'partition')} over two minutes: {shares}"
     total = len(partitions) * height
     drawing = Drawing(

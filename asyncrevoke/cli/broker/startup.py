@@ -15,6 +15,7 @@ from rich.progress import (
 )
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
+from asyncrevoke.cli.terminal import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -36,12 +37,28 @@ def start_display(console: Console) -> Generator[OnProgress]:
         TransferSpeedColumn(),
     )
     starting = f"Starting Apache Kafka {KAFKA_VERSION}"
+    loading = f"Downloading Apache Kafka {KAFKA_VERSION} (once)"
+    if not console.is_terminal:
+        yield _lines(console, starting, loading)
+        return
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(starting, total=None)
 
         def show(now: Downloaded) -> None:
-            loading = f"Downloading Apache Kafka {KAFKA_VERSION} (once)"
             description = starting if now.done >= now.total else loading
             progress.update(task, description=description, completed=now.done, total=now.total)
 
         yield show
+
+
+def _lines(console: Console, starting: str, loading: str) -> OnProgress:
+    """Print what happens in lines, as a log file has them."""
+    printed = [starting]
+    print_line(console, starting)
+
+    def show(now: Downloaded) -> None:
+        if now.done < now.total and loading not in printed:
+            printed.append(loading)
+            print_line(console, loading)
+
+    return show

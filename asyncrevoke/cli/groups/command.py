@@ -26,6 +26,9 @@ def groups(
     *,
     connection: ConnectionOptions,
     timeout: Annotated[float, typer.Option(help="Seconds for each response.")] = 10.0,
+    active: Annotated[
+        bool, typer.Option("--active", help="Leave groups without members out of the list.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
     """List consumer groups with their members and lag, or show one: members, assignments, lag, and
@@ -42,6 +45,8 @@ def groups(
     with exit_on_errors():
         config = connection.config(request_timeout=timeout, client_id="asyncrevoke-groups")
         result = asyncio.run(_ask(config, name))
+    if active and not isinstance(result, GroupFacts):
+        result = [group for group in result if group.members != 0]
     if as_json:
         print_value(result)
     else:

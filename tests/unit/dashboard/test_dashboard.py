@@ -65,6 +65,10 @@ async def test_a_revocation_goes_from_owned_over_draining_to_released() -> None:
         assert 'data-partition="orders-0" data-state="draining"' in page["revocations"]
         await t.advance(5)
         assert history.pending["till"] == ()
+        page = parts(history, 0)
+        assert "other members or none <b>1</b>" in page["owners"]
+        assert "1 without an owner here" in page["lanes"]
+        assert "nobody" not in page["owners"] + page["lanes"] + page["places"]
     seen = states(history, FIRST)
     assert [state for state in seen if state[1] != "requested"] == [
         ("till", "held"),

@@ -19,7 +19,7 @@ from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_group
 from asyncrevoke.groups.errors import GroupsError
-from asyncrevoke.groups.facts import GroupFacts, MemberFacts, PartitionFacts
+from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
 from asyncrevoke.groups.observer import describe_group
 from asyncrevoke.groups.rebalance_blockers import classic_rebalance, consumer_group_rebalance
 from asyncrevoke.protocol.subscription import encode_assignment
@@ -273,6 +273,28 @@ def test_the_facts_are_one_json_value(
     told = json.loads(result.output)
     assert told["members"][0]["assigned"] == [["orders", 0]]
     assert told["rebalance"]["in_progress"] is False
+
+
+def test_groups_without_members_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        GroupSummary(group="billing", members=2),
+        GroupSummary(group="former", members=0),
+        GroupSummary(group="undescribed"),
+    ]
+
+    async def ask(_config: object, _name: str | None) -> object:
+        return found
+
+    monkeypatch.setattr(command, "_ask", ask)
+    for options, names in (
+        ([], ["billing", "former", "undescribed"]),
+        (["--active"], ["billing", "undescribed"]),
+    ):
+        result = CliRunner().invoke(app, ["groups", "--json", *options])
+        assert [group["group"] for group in json.loads(result.output)] == names
+    former = found.pop(1)
+    found[:] = [former]
+    assert "no consumer groups" in CliRunner().invoke(app, ["groups", "--active"]).output
 
 
 @pytest.mark.parametrize(
