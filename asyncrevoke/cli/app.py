@@ -100,11 +100,21 @@ def _built(found: Any, name: str) -> Any:  # noqa: ANN401 - a function, or comma
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         alone.command(name)(found)
-        return typer.main.get_command(alone)
+        return _with_plain_flags(typer.main.get_command(alone))
     found.rich_markup_mode = "markdown"
     group = typer.main.get_group(found)
     group.name = name
-    return group
+    return _with_plain_flags(group)
+
+
+def _with_plain_flags(command: Any) -> Any:  # noqa: ANN401 - typer has no public type for these
+    """The command, whose help shows ``<bool>`` after no flag: a flag takes no value."""
+    for option in command.params:
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+    for each in getattr(command, "commands", {}).values():
+        _with_plain_flags(each)
+    return command
 
 
 class _HelpFormatter(Protocol):

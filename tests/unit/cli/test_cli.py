@@ -103,3 +103,11 @@ def test_the_list_of_commands_says_of_each_what_its_own_help_says_first() -> Non
         for name, command in group.commands.items()
     }
     assert list(listed) == group.list_commands(context)
+
+
+@pytest.mark.parametrize("command", ["broker", "groups", "audit", "journal show"])
+def test_the_help_shows_no_value_after_a_flag(command: str) -> None:
+    lines = CliRunner().invoke(app, [*command.split(), "--help"]).output.splitlines()
+    (shown,) = (line for line in lines if "--json" in line)
+    assert "<bool>" not in shown
+    assert [line for line in lines if "<bool>" in line and "--help" not in line] == []
