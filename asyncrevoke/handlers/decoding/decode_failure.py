@@ -52,10 +52,14 @@ def decode_error(
 
     Raise it outside the ``except`` block, so that a traceback does not show ``error``.
     """
+    try:
+        described = _described(error, annotation)
+    except Exception:  # noqa: BLE001 - a class of the user may raise when it is asked
+        described = type(error).__name__
     return DecodeError(
         record.topic_partition,
         record.offset,
-        f"{what}: {_described(error, annotation)}",
+        f"{what}: {described}",
         original=error,
         temporary=temporary,
     )

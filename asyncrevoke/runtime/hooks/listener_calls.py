@@ -80,9 +80,9 @@ class ListenerCalls:
                 # Raised by the callback itself: the next step raises it like any failure.
                 error = RuntimeError(f"the callback {name} cancelled itself")
                 error.__cause__ = cancelled
-                self._error = self._error or error
+                self._error = error if self._error is None else self._error
             except Exception as error:  # noqa: BLE001 - raised by the next step
-                self._error = self._error or error
+                self._error = error if self._error is None else self._error
             self._pending.popleft()
             if waiting:
                 called(waiting)

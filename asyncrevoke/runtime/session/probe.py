@@ -90,7 +90,7 @@ def probe(
 
 
 def _why_dead(session: Session, health: Health, max_handler_age: float | None) -> Iterator[str]:
-    failure = session.failure or health.error
+    failure = health.error if session.failure is None else session.failure
     if failure is not None:
         yield f"it has failed: {type(failure).__name__}, see the log"
     for call in health.running:

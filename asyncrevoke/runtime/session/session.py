@@ -275,7 +275,8 @@ class Session:
             raise
         except Exception as error:
             self._driver.fail(error)
-            raise (self._driver.error or error) from error
+            failure = self._driver.error
+            raise (error if failure is None else failure) from error
         finally:
             self._driver.flush()
             if self.core.owes_plan:
@@ -445,7 +446,8 @@ class Session:
         """The error that has ended the consumer or its handlers; None if there is none."""
         handlers = self._shutdown.handlers
         if handlers is not None and handlers.done() and not handlers.cancelled():
-            return handlers.exception() or self._driver.error
+            error = handlers.exception()
+            return self._driver.error if error is None else error
         return self._driver.error
 
     @property

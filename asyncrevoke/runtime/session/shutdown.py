@@ -146,15 +146,17 @@ class Shutdown:
                 self._abandon_handlers()
                 await self._end_journal(deadline.end)
             except Exception as error:  # noqa: BLE001 - likewise
-                failure = failure or error
+                failure = error if failure is None else failure
             finally:
                 _resolve(self._iteration_ended)
                 _resolve(self.ended)
         heard = self._listener.take_last_error()
         if failure is not None and heard is not None:
             self._log.error("rebalance listener failed while closing", exc_info=heard)
-        if (failure := failure or heard) is not None:
+        if failure is not None:
             raise failure
+        if heard is not None:
+            raise heard
 
     async def _wait_for_loop(self, caller: asyncio.Task[object] | None, until: float) -> None:
         body = self._iterating_task

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from unit.journal.journal_rows import attempts_of, rows_of
 
-from asyncrevoke import BatchError, Consumer, Retry
+from asyncrevoke import BatchError, Consumer, Record, Retry
 from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
 from asyncrevoke.dashboard.history import History
 from asyncrevoke.errors import HandlerProcessError
@@ -56,6 +56,10 @@ class MuteError(Exception):
 class FalseError(Exception):
     def __bool__(self) -> bool:
         return False
+
+
+class NamelessError(Exception):
+    __module__ = None  # type: ignore[assignment]  # as of a class that is made without one
 
 
 class LongError(Exception):
@@ -174,6 +178,39 @@ async def test_health_says_why_its_partition_is_paused(kind: type[Exception]) ->
         (paused,) = consumer.health().failure_pauses
         assert paused.error.startswith(kind.__name__)
         assert len(paused.error) <= 250
+
+
+@uncooperative
+async def test_a_probe_says_that_the_consumer_has_failed_with_it(kind: type[Exception]) -> None:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders")
+    async def bill(order: bytes) -> None:
+        raise kind
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        with pytest.raises(kind):
+            await t.publish("orders", b"1")
+        probe = consumer.probe()
+        assert not probe.live
+        assert probe.reasons == (f"it has failed: {kind.__name__}, see the log",)
+
+
+@pytest.mark.parametrize("kind", [FrozenError, MuteError, FalseError, NamelessError])
+async def test_a_decoder_can_fail_with_it(kind: type[Exception]) -> None:
+    consumer = Consumer(group_id="billing")
+
+    def decode(record: Record) -> object:
+        raise kind
+
+    @consumer.handler("orders", decoder=decode, dead_letter="dlq")
+    async def bill(order: object) -> None: ...
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        (letter,) = t.dead_letters("dlq")
+    message = dict(letter.headers)["asyncrevoke-error-message"] or b""
+    assert kind.__name__.encode() in message
 
 
 def fail_with(kind: type[Exception]) -> None:
