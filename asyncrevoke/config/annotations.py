@@ -89,6 +89,8 @@ def _evaluated(alias: Any) -> Any:  # noqa: ANN401 - of two modules
 def _with_arguments(alias: Any, arguments: tuple[object, ...]) -> object:  # noqa: ANN401 - of two modules
     """The type that a generic alias stands for with these arguments."""
     value = _evaluated(alias)
+    if not all(isinstance(each, TypeVar) for each in alias.__type_params__):
+        raise TypeError(f"{alias} has a TypeVarTuple or a ParamSpec")
     given = dict(zip(alias.__type_params__, arguments, strict=True))
     if isinstance(value, TypeVar):
         return given[value]

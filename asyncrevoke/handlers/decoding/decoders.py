@@ -25,16 +25,18 @@ class _PydanticModel(Protocol):
 
 
 # What a value is without JSON. In a union, JSON would decide what a value is.
-_WITHOUT_JSON = (Record, bytes, memoryview, str)
+_WITHOUT_JSON = (Record, bytes, bytearray, memoryview, str)
+# Their records and messages are no values. To msgspec, some are dataclasses.
+_OTHER_CLIENTS = ("aiokafka", "confluent_kafka", "kafka")
 
 
 def decoder_for(annotation: object, whose: str) -> Decoder:
     """Make the decoder of an annotation, once, at registration.
 
-    ``Record`` receives the record, ``bytes`` the value, ``memoryview`` a view of the value without
-    a copy, and ``str`` its UTF-8 text. Each type that pydantic or msgspec supports (a model, dict,
-    dataclass, Struct, TypedDict, ...) is decoded from JSON. A null value (a tombstone) is None for
-    ``T | None``, and raises DecodeError otherwise.
+    ``Record`` receives the record, ``bytes`` and ``bytearray`` the value, ``memoryview`` a view of
+    the value without a copy, and ``str`` its UTF-8 text. Each type that pydantic or msgspec
+    supports (a model, dict, dataclass, Struct, TypedDict, ...) is decoded from JSON. A null value
+    (a tombstone) is None for ``T | None``, and raises DecodeError otherwise.
 
     A type with a name (``NewType``, ``TypeAliasType``) and ``Annotated`` are decoded as the type
     itself; ``Annotated`` may have constraints, of ``msgspec.Meta`` or of pydantic.
@@ -45,6 +47,11 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
     if plain is Record:
         return whole_record
     of = members(annotation)
+    if any(map(_is_other_record, of)):
+        raise ConfigError(
+            f"{whose} is annotated {annotation_name(annotation)}, which is no type of values: "
+            "to receive the record, annotate it Record of asyncrevoke"
+        )
     optional = types.NoneType in of
     if len(of) - optional > 1 and (mixed := [each for each in _WITHOUT_JSON if each in of]):
         raise ConfigError(
@@ -58,7 +65,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
     shape = plain
     if plain is memoryview:
         return _view_decoder(optional=optional)
-    if plain in (bytes, str):
+    if plain in (bytes, bytearray, str):
         decode = _plain_value(plain, annotation, whose)
     elif hasattr(plain, "model_validate_json") and not _is_constrained(annotation):
         # Other than an adapter, a model may refer to a class that is defined later.
@@ -69,6 +76,14 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
     else:
         decode = _json_decoder(annotation, whose)
     return _decode_or_fail(decode, annotation, shape, optional=optional)
+
+
+def _is_other_record(annotation: object) -> bool:
+    """Whether this is a subclass of ``Record``, or a class of another client for Kafka."""
+    of = get_origin(annotation) or annotation
+    if not isinstance(of, type) or of is Record:
+        return False
+    return issubclass(of, Record) or of.__module__.partition(".")[0] in _OTHER_CLIENTS
 
 
 def custom_decoder(decode: Decoder) -> Decoder:
@@ -163,7 +178,7 @@ def _is_of_pydantic(mark: object) -> bool:
 
 def _plain_value(plain: object, annotation: object, whose: str) -> _Decode:
     """Decodes bytes or text, and checks the constraints of ``Annotated``."""
-    read: _Decode = _text if plain is str else bytes
+    read: _Decode = _text if plain is str else bytearray if plain is bytearray else bytes
     if not _is_constrained(annotation):
         return read
     if _has_pydantic(annotation):

@@ -23,9 +23,10 @@ from typing import (
 import msgspec
 import pydantic
 import pytest
+from aiokafka import ConsumerRecord
 from fast_depends import Depends
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypeVarTuple
 from unit.handlers.scripted_source import record
 
 from asyncrevoke.config.record_function import check_record_function
@@ -94,6 +95,12 @@ MaybeOrder = TypeAliasType("MaybeOrder", Optional[Order])
 Several = TypeAliasType("Several", list[Text])
 Call = TypeAliasType("Call", Annotated[HandlerContext, "doc"])
 Maybe = TypeAliasType("Maybe", Optional[T], type_params=(T,))
+Ts = TypeVarTuple("Ts")
+Row = TypeAliasType("Row", tuple[*Ts], type_params=(Ts,))
+
+
+class Own(Record, frozen=True):
+    """A record with more attributes."""
 
 
 def registered(
@@ -129,6 +136,8 @@ VALUES: list[tuple[object, bytes | None, object]] = [
     (Annotated[OrderModel, "doc"], b'{"id": 7}', OrderModel(id=7)),
     (Body, b"raw", b"raw"),
     (Text, b"raw", "raw"),
+    (bytearray, b"raw", bytearray(b"raw")),
+    (Annotated[Optional[bytearray], "doc"], None, None),
     (Maybe[Body], b"raw", b"raw"),
     (Maybe[Body], None, None),
     (MaybeOrder, b'{"id": 7}', Order(7)),
@@ -210,6 +219,11 @@ async def test_a_value_that_breaks_a_constraint_does_not_decode(
         (Annotated[Holder, "doc"], "CheckedOrder cannot be decoded"),
         (list[Whole], "cannot be decoded"),
         (OrderModel | Generic, "cannot be decoded"),
+        (bytearray | dict[str, int], "bytearray is not read from JSON"),
+        (Row[int, str], "cannot be resolved at run time .*TypeVarTuple"),
+        (Annotated[Own, "doc"], "to receive the record, annotate it Record"),
+        (ConsumerRecord, "to receive the record, annotate it Record"),
+        (Optional[ConsumerRecord[bytes, bytes]], "to receive the record, annotate it Record"),
     ],
     ids=str,
 )
