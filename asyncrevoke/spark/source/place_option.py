@@ -68,9 +68,9 @@ def _of_topic(name: str, given: Mapping[str, object]) -> dict[int, object]:
 def _time(name: str, text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        return moment if moment.tzinfo is not None else moment.astimezone()
+    except (ValueError, OverflowError) as error:
         raise ConfigError(
             f'{name}={shown_option(text)}: use "earliest", "latest", an offset, {{"0": 17}}, '
             '"group:NAME", or a time like "2026-11-01T00:00+01:00"'
         ) from error
-    return moment if moment.tzinfo is not None else moment.astimezone()

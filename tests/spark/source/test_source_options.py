@@ -291,7 +291,18 @@ def test_places_are_typed_as_people_do(text: str, place: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["yesterday", "{", '{"x": 1}', '{"0": "1"}', "group:", "-1", '{"0": -3}']
+    "text",
+    [
+        "yesterday",
+        "0001-01-01",
+        '{"0": "0001-01-01"}',
+        "{",
+        '{"x": 1}',
+        '{"0": "1"}',
+        "group:",
+        "-1",
+        '{"0": -3}',
+    ],
 )
 def test_an_invalid_position_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match="--from="):
