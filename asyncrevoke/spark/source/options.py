@@ -187,14 +187,17 @@ def _topics(given: Mapping[str, str]) -> TopicSelection:
     if "assign" in given:
         partitions = _assigned(given["assign"])
         return TopicSelection(tuple(sorted(partitions)), partitions=partitions)
+    pattern = given["subscribe_pattern"]
+    if not pattern:
+        raise ConfigError('subscribe_pattern is empty and selects no topic: use "orders-.*"')
     try:
-        re.compile(given["subscribe_pattern"])
+        re.compile(pattern)
     except re.error as error:
         raise ConfigError(
-            f"subscribe_pattern={shown_option(given['subscribe_pattern'])} is not a valid regular "
-            f"expression of Python: {error}"
+            f"subscribe_pattern={shown_option(pattern)} is not a valid regular expression of "
+            f"Python: {error}"
         ) from error
-    return TopicSelection(pattern=given["subscribe_pattern"])
+    return TopicSelection(pattern=pattern)
 
 
 def _assigned(text: str) -> dict[str, tuple[int, ...]]:

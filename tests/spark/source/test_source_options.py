@@ -111,6 +111,7 @@ def test_times_of_partitions_are_read_in_milliseconds_as_of_sparks_connector() -
         ({"topic": "t", "minPartitions": "8"}, "in order: leave it out"),
         ({"topic": "t", "topics": "u"}, "did you mean topic"),
         ({"topic": "t", "subscribe": "u"}, "topic and subscribe are both topic: leave one"),
+        ({"subscribePattern": ""}, "subscribe_pattern is empty"),
         ({"topic": "t", "subscribePattern": "u"}, "topic and subscribe_pattern all select"),
         ({"topic": "a,"}, 'use "orders", or "a,b"'),
         ({"subscribePattern": "("}, "not a valid regular expression of Python"),
