@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Commands that have commands of their own.
-_GROUPS: tuple[list[str], ...] = (["dead-letters"], ["journal"])
+_GROUPS: tuple[list[str], ...] = (["dead-letters"], ["journal"], ["topics"])
 COMMAND_LINE = "import sys; from asyncrevoke.cli import main; sys.exit(main())"
 
 
