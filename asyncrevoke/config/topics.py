@@ -18,6 +18,7 @@ MAX_TOPICS: Final = 100_000
 MAX_TOPIC_BYTES: Final = 3 * 2**19
 # Of one member: each partition that is started takes about 40 µs and 4 KiB.
 MAX_ASSIGNED: Final = 100_000
+_WITH_PATTERN: Final = ("Consumer", "subscribe", "handler")
 _NAMES: Final = "letters, digits, '.', '_' and '-', at most 249 of them"
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -119,7 +120,7 @@ def _check_name(topic: str, call: str) -> None:
     if is_legal_topic(topic):
         return
     hint = _NAMES
-    if "@" not in topic and any(char in topic for char in "*^$[]()|+?"):
+    if call in _WITH_PATTERN and "@" not in topic and any(char in topic for char in "*^$[]()|+?"):
         hint = f'for a regular expression use {call}(pattern="{topic}")'
     elif "@" not in topic and "," in topic:
         names = ", ".join(f'"{name.strip()}"' for name in topic.split(","))

@@ -190,12 +190,10 @@ def _before(records: Sequence[Record], end: int) -> Sequence[Record]:
 
 
 def _time(moment: Moment | None, now: datetime) -> datetime | None:
-    """Not before the epoch, and rounded up to milliseconds, which timestamps of Kafka are."""
-    if moment is None:
-        return None
-    ago = moment if isinstance(moment, timedelta) else now - moment
-    time = now - min(ago, now - _EPOCH)
-    return time + timedelta(microseconds=-time.microsecond % 1000)
+    """Not before the epoch."""
+    if isinstance(moment, timedelta):
+        return now - min(moment, now - _EPOCH)
+    return None if moment is None else max(moment, _EPOCH)
 
 
 def _checked(name: str, moment: object) -> Moment | None:

@@ -214,7 +214,8 @@ def to_timestamp(
             raise ValueError(
                 f"{given!r} of {partition} has no time zone: use datetime(..., tzinfo=...)"
             )
-        given = (given - _EPOCH) // timedelta(milliseconds=1)
+        # Rounded up: no record before that time is found.
+        given = -((_EPOCH - given) // timedelta(milliseconds=1))
     elif not isinstance(given, int) or isinstance(given, bool):
         raise ConfigError(
             f"a time is a datetime with a time zone, a timedelta before now, or milliseconds since "

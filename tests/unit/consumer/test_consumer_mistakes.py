@@ -315,7 +315,7 @@ def test_a_loop_over_a_batch_that_uses_its_parts_as_records_is_told_of_records()
         (10**11 + 1, 10**11 + 1),
         (1_764_000_000_000, 1_764_000_000_000),
         (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), 1_767_225_600_000),
-        (datetime(2026, 1, 1, 0, 0, 0, 1500, tzinfo=UTC), 1_767_225_600_001),
+        (datetime(2026, 1, 1, 0, 0, 0, 1500, tzinfo=UTC), 1_767_225_600_002),
         (timedelta(hours=1), 1_767_222_000_000),
         (timedelta(0), 1_767_225_600_000),
     ],

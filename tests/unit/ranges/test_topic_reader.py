@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Self, cast
 
 import pytest
@@ -169,6 +169,15 @@ async def test_a_time_before_the_epoch_is_the_epoch(log: Log, since: datetime | 
         assert reader.ranges == {A: range(20), B: range(7)}
 
 
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-12))])
+async def test_a_time_may_be_the_last_of_a_datetime(log: Log, zone: timezone) -> None:
+    last = datetime.max.replace(tzinfo=zone)
+    async with TopicReader("orders", until=last) as reader:
+        assert reader.ranges == {A: range(20), B: range(7)}
+    async with TopicReader("orders", since=last) as reader:
+        assert reader.ranges == {A: range(20, 20), B: range(7, 7)}
+
+
 async def test_it_begins_at_the_start_of_the_log_and_ends_without_a_record_at_its_end(
     log: Log,
 ) -> None:
@@ -233,6 +242,11 @@ async def test_it_is_read_only_inside_its_block() -> None:
 def test_an_option_that_makes_no_sense_is_refused(options: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         cast("type", TopicReader)("orders", **options)
+
+
+def test_it_has_no_pattern() -> None:
+    with pytest.raises(ConfigError, match=r"'orders-\.\*' is no name of a topic: letters"):
+        TopicReader("orders-.*")
 
 
 def test_it_needs_a_topic() -> None:
