@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.errors import PublishError
+from asyncrevoke.handlers.policy.batch import HandlerBatch
 from asyncrevoke.model import UnwrittenRecords
 from asyncrevoke.printable import named_error, printable
 
@@ -91,7 +92,7 @@ class HeldRecords:
         self._log.info(
             "records can be written to a topic again",
             to_topic=topic,
-            count=len(blocked.waiting),
+            count=sum(map(_unwritten_in, blocked.waiting)),
             seconds=round(self._clock.time() - blocked.since, 1),
         )
         for entry in blocked.waiting.values():
@@ -105,13 +106,16 @@ class HeldRecords:
             items = [item for item in (*blocked.waiting, *trial) if item in attempts]
             partitions = frozenset(item.topic_partition for item in items)
             if items:
+                count = sum(map(_unwritten_in, items))
                 yield UnwrittenRecords(
-                    topic, blocked.reason, len(items), now - blocked.since, partitions
+                    topic, blocked.reason, count, now - blocked.since, partitions
                 )
         self._forget_ended()
         for item, refused in self._refused.items():
             where = frozenset([item.topic_partition])
-            yield UnwrittenRecords(refused.topic, refused.reason, 1, now - refused.since, where)
+            yield UnwrittenRecords(
+                refused.topic, refused.reason, _unwritten_in(item), now - refused.since, where
+            )
 
     def close(self) -> None:
         """Write no held record again."""
@@ -194,6 +198,11 @@ class _RefusedRecord:
         self.since = now
         self.reason = _reason(error)
         self.backoff = Backoff(_FIRST, _LONGEST_REFUSED)
+
+
+def _unwritten_in(item: Item) -> int:
+    # A batch without unsent records has one whose value does not decode.
+    return max(1, len(item.unsent)) if isinstance(item, HandlerBatch) else 1
 
 
 def _is_of_record(error: BaseException) -> bool:

@@ -223,6 +223,32 @@ async def test_stopping_does_not_wait_for_held_records() -> None:
         assert run.clock.timers == []
 
 
+async def test_each_failed_record_of_a_held_batch_counts() -> None:
+    letters = Letters()
+    letters.errors["dlq"] = MISSING
+
+    async def store(_values: list[bytes]) -> None:
+        raise BatchError({0: ValueError("bad"), 2: ValueError("bad")})
+
+    async with running(
+        store, batch=True, max_records=3, dead_letter="dlq", dead_letters=letters
+    ) as run:
+        run.source.feed(*(record(n, value=b"x") for n in range(3)))
+        await until(lambda: held(run))
+        assert held(run)[0].records == 2
+        letters.errors["dlq"] = TOO_LARGE
+        run.clock.advance(10)
+        await until(lambda: held(run)[0].reason != "the topic does not exist")
+        assert held(run)[0].records == 2
+        letters.errors.clear()
+        for _ in range(2):
+            run.clock.advance(60)
+            await turns()
+        assert len(letters.written) == 2
+        assert held(run) == []
+        await run.stop()
+
+
 async def test_a_batch_is_held_and_its_attempts_are_those_of_its_handler() -> None:
     letters = Letters()
     letters.errors["dlq"] = MISSING
