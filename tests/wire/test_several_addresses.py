@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from asyncrevoke.runtime.net import sockets
 from asyncrevoke.runtime.net.connection import Connection, RequestFailed
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
 from asyncrevoke.runtime.net.kafka_clients import kafka_admin
-from asyncrevoke.runtime.net.limited_connection import open_limited
+from asyncrevoke.runtime.net.limited_connection import LimitedConnection, open_limited
 from asyncrevoke.runtime.net.sockets import FailedAddresses, connect_socket
 
 if TYPE_CHECKING:
@@ -184,6 +185,21 @@ async def test_a_socket_that_was_reset_at_once_is_closed(monkeypatch: pytest.Mon
     with pytest.raises(OSError, match="not connected"):
         await open_limited(HOST, 9092, request_timeout_ms=1000, max_response=1000)
     assert sock.fileno() == -1
+
+
+async def test_a_connection_whose_tls_handshake_fails_does_not_count_as_connected() -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    connection = LimitedConnection(
+        *server.sockets[0].getsockname(),
+        max_response=1000,
+        request_timeout_ms=2000,
+        security_protocol="SSL",
+        ssl_context=ssl.create_default_context(),
+    )
+    async with server:
+        with pytest.raises(ConnectionResetError):
+            await connection.connect()
+    assert not connection.connected()
 
 
 def test_addresses_that_failed_are_tried_last_and_the_first_to_fail_before_the_others() -> None:

@@ -133,13 +133,15 @@ class LimitedConnection(AIOKafkaConnection):  # type: ignore[misc]
         loop = self._loop
         tls = self._ssl_context if self._security_protocol in ("SSL", "SASL_SSL") else None
         self._closed_fut = loop.create_future()
-        self._reader = reader = asyncio.StreamReader(limit=READER_LIMIT, loop=loop)
-        self._protocol = protocol = AIOKafkaProtocol(self._closed_fut, reader, loop=loop)
+        reader = asyncio.StreamReader(limit=READER_LIMIT, loop=loop)
+        protocol = AIOKafkaProtocol(self._closed_fut, reader, loop=loop)
         async with asyncio.timeout(self._request_timeout):
             transport, _ = await loop.create_connection(
                 lambda: protocol, sock=sock, ssl=tls, server_hostname=tls and self._host
             )
-        self._writer = writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        # Not before: a connection with a reader counts as connected, and has to be closed.
+        self._reader, self._writer, self._protocol = reader, writer, protocol
         self._read_task = self._create_reader_task()
         if self._max_idle_ms is not None:
             self._idle_handle = loop.call_soon(self._idle_check, weakref.ref(self))
