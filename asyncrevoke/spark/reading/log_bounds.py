@@ -80,9 +80,7 @@ class LogBounds(NamedTuple):
     async def _at_times(
         self, consumer: RangeConsumer, times: Mapping[TopicPartition, datetime]
     ) -> dict[TopicPartition, int]:
-        found = await consumer.offsets_for_times(
-            {tp: round(time.timestamp() * 1000) for tp, time in times.items()}
-        )
+        found = await consumer.offsets_for_times(times)
         return {tp: self.last[tp] if (at := found.get(tp)) is None else at.offset for tp in times}
 
     async def _committed(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from asyncrevoke.config import ConsumerConfig
@@ -161,7 +162,9 @@ async def begin_at_time(
     A range without such a record becomes empty."""
     from asyncrevoke.ranges.consumers import consumer_of
 
-    wanted = {each.topic_partition: milliseconds for each in ranges if each.size}
+    # A filter may name any time: offsets_for_times refuses numbers that look like seconds.
+    since = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+    wanted = {each.topic_partition: since for each in ranges if each.size}
     async with consumer_of(config) as consumer:
         found = await consumer.offsets_for_times(wanted)
     narrow: list[OffsetRange] = []

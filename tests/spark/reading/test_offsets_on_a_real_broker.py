@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError
-from asyncrevoke.spark.reading.offsets import find_ranges, resolve_ranges
+from asyncrevoke.spark.reading.offsets import begin_at_time, find_ranges, resolve_ranges
 from asyncrevoke.spark.reading.places import GroupOffsets
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 
@@ -47,7 +47,11 @@ async def test_places_are_found_by_end_offset_and_time(
     assert spans(start=datetime.fromtimestamp(10**6, UTC)) == [(10, 10), (10, 10)]
     assert spans(start={0: -1, 1: -2}, end={0: -1, 1: 3}) == [(10, 10), (0, 3)]
     assert spans(start={kafka_topic: {0: moment, 1: 7}}) == [(5, 10), (7, 10)]
-    assert {each.topic_id for each in resolve_ranges(address, kafka_topic)} != {None}
+    everything = resolve_ranges(address, kafka_topic)
+    assert {each.topic_id for each in everything} != {None}
+    config = ConsumerConfig(bootstrap_servers=address)
+    filtered = await begin_at_time(config, everything, 10**9)  # 1970-01-12
+    assert [(r.start, r.end) for r in filtered] == [(10, 10), (10, 10)]
     with pytest.raises(ConfigError, match=r"names the partitions \[0\] .* \[0, 1\] are read"):
         spans(start={0: 1})
     with pytest.raises(ConfigError, match=r"names the partitions \[0\] of 'other', and \[\] are"):
