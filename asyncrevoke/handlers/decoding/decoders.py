@@ -262,6 +262,11 @@ def _json_decoder(annotation: object, whose: str) -> Callable[[bytes], object]:
         decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(cast("type[object]", kind))
     except (TypeError, NameError) as error:
         raise _undecodable(annotation, whose, error) from error
+    if foreign is Record:
+        raise ConfigError(
+            f"{whose} is annotated {annotation_name(annotation)}, and a Record is not read from "
+            "JSON: annotate it Record; a handler that receives a list of records has batch=True"
+        )
     if foreign is not None:
         raise ConfigError(
             f"{whose} is annotated {annotation_name(annotation)}, and {annotation_name(foreign)} "
@@ -281,8 +286,8 @@ def _undecodable_type(info: object, seen: set[type]) -> object | None:
         parts = (info.type,)
     elif isinstance(info, msgspec.inspect.Type):
         cls = getattr(info, "cls", None)
-        if hasattr(cls, "__pydantic_validator__"):
-            return cls  # to msgspec, a dataclass of pydantic is one without checks
+        if cls is Record or hasattr(cls, "__pydantic_validator__"):
+            return cls  # to msgspec, they are a tuple with names and a dataclass without checks
         if isinstance(cls, type):
             if cls in seen:
                 return None

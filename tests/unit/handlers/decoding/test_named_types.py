@@ -215,6 +215,8 @@ async def test_a_value_that_breaks_a_constraint_does_not_decode(
         (Union[Text, int, None], "str is not read from JSON"),
         (Union[Annotated[Record, "doc"], Order], "Record is not read from JSON"),
         (Union[memoryview, dict[str, int]], "memoryview is not read from JSON"),
+        (list[Record], "not read from JSON: .* has batch=True"),
+        (Optional[dict[str, list[Record]]], "a Record is not read from JSON"),
         (Line, "cannot be resolved at run time"),
         (Annotated[Holder, "doc"], "CheckedOrder cannot be decoded"),
         (list[Whole], "cannot be decoded"),
