@@ -129,13 +129,25 @@ class EventLog:
             plain.setdefault("member", member)
         try:
             self._log.log(level, event, **plain)
-        except Exception:
-            # A processor of the application failed: that must not end the consumer.
-            self._logger.exception(
-                "structlog processor failed; event logged without it event=%r fields=%r",
-                event,
-                plain,
-            )
+        except Exception as failure:  # noqa: BLE001 - that must not end the consumer
+            self._write_plainly(event, plain, failure)
+
+    def _write_plainly(self, event: str, plain: dict[str, object], failure: Exception) -> None:
+        """A processor of the application, or the exception that is logged, has raised."""
+        exc_info: Exception | None = failure
+        for _ in range(2):
+            try:
+                self._logger.error(
+                    "structlog processor failed; event logged without it event=%r fields=%r",
+                    event,
+                    plain,
+                    exc_info=exc_info,
+                )
+            except Exception:  # noqa: BLE001 - a traceback asks the exception whether it is true
+                plain["exc_info"] = type(plain.get("exc_info")).__name__
+                exc_info = None
+            else:
+                return
 
 
 def _plain(value: object) -> object:

@@ -104,3 +104,21 @@ def test_a_processor_that_fails_is_reported_and_does_no_harm(
         "structlog processor failed; event logged without it event='partitions lost'" in caplog.text
     )
     assert "ZeroDivisionError" in caplog.text
+
+
+class UndecidedError(Exception):
+    def __bool__(self) -> bool:
+        raise RuntimeError("neither")
+
+
+def test_an_exception_that_breaks_its_own_traceback_is_logged_without_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    try:
+        raise UndecidedError
+    except UndecidedError as error:  # a later error has it as its context
+        EventLog().exception("handler failed", exc_info=error, offset=7)
+    assert (
+        "event='handler failed' fields={'offset': 7, 'exc_info': 'UndecidedError'}"
+        in caplog.records[-1].getMessage()
+    )
