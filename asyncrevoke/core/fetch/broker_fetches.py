@@ -11,6 +11,7 @@ from asyncrevoke.core.fetch.session import FetchSession
 from asyncrevoke.core.io.effects import Channel, Node
 from asyncrevoke.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.dialects.dialect import LONGEST_THROTTLE_TIME
 
 # Seconds that the broker may hold the short fetch, and a new partition may wait for its turn.
 _SHORT_WAIT = 0.1
@@ -144,7 +145,8 @@ class BrokerFetches:
 
     def throttled(self, now: float, throttle_time: float) -> None:
         """The broker has returned this throttle time, in seconds."""
-        self.throttled_until = max(self.throttled_until, now + throttle_time)
+        until = now + min(throttle_time, LONGEST_THROTTLE_TIME)
+        self.throttled_until = max(self.throttled_until, until)
 
     def limit_response_size(self, fetch: InFlightFetch) -> None:
         """The response was late: the link may be too slow for this size."""
