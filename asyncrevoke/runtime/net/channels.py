@@ -283,7 +283,12 @@ class Channels:
             return slot
         self._retired = [each for each in self._retired if each[1].connected]
         if successor is not None:
-            successor.result().throttle(opened.throttled.until)
+            # The broker throttles the client, whatever the connection.
+            until = opened.throttled.until
+            if successor.done():
+                successor.result().throttle(until)
+            else:
+                successor.add_done_callback(lambda opening: _throttle(opening, until))
         opened.retire()
         key = send.node.node_id, send.channel
         if opened.connected:
@@ -323,3 +328,8 @@ def _retrieve(opening: asyncio.Task[Connection]) -> None:
     """Retrieve the exception, so that asyncio does not log it if no request waits any more."""
     if not opening.cancelled():
         opening.exception()
+
+
+def _throttle(opening: asyncio.Task[Connection], until: float) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().throttle(until)

@@ -21,7 +21,7 @@ from asyncrevoke.core.io.effects import (
     Send,
 )
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.limited_connection import open_limited
+from asyncrevoke.runtime.net.limited_connection import AuthenticatedSession, open_limited
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -90,6 +90,20 @@ async def test_a_request_that_was_sent_before_is_not_overdue_while_the_broker_do
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             pytest.fail(f"reported {await setup.channels.report()}")
+
+
+async def test_a_connection_whose_session_has_ended_is_replaced_and_stays_throttled(
+    start: Start,
+) -> None:
+    broker = ThrottlingBroker()
+    setup = await start(broker.respond)
+    assert isinstance(await send(setup), Replied)
+    (slot,) = setup.channels._slots.values()
+    opened = await slot.opening
+    opened.session = AuthenticatedSession(asyncio.get_running_loop().time() - 10, lifetime=1.0)
+    assert isinstance(await send(setup, timeout=5.0), Replied)
+    assert setup.broker.connections == 2
+    assert broker.next_at - broker.responded_at >= THROTTLE
 
 
 async def test_a_throttled_connection_is_not_dropped_as_silent(start: Start) -> None:
