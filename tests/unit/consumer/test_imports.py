@@ -91,6 +91,7 @@ def test_entering_a_consumer_imports_nothing_on_the_event_loop(options: str, han
 
 
 def test_the_source_of_spark_loads_no_client_and_no_columns() -> None:
+    pytest.importorskip("pyspark")
     names = [*HEAVY, "numpy", "pandas", "pyarrow", "asyncrevoke.core.consumer_core"]
     statement = (
         "import asyncrevoke.spark; asyncrevoke.spark.KafkaSource({'topic': 'orders'}).schema()"
@@ -99,6 +100,7 @@ def test_the_source_of_spark_loads_no_client_and_no_columns() -> None:
 
 
 def test_planning_in_spark_loads_nothing_that_only_tasks_need() -> None:
+    pytest.importorskip("pyspark")
     names = ["numpy", "pandas", "pyarrow", "asyncrevoke.replays.opened_handlers"]
     assert loaded_by("import asyncrevoke.spark.source.table_reader", names) == []
 
