@@ -59,8 +59,6 @@ class StoredFiles:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._folder = tempfile.TemporaryDirectory()
-        self._path = Path(self._folder.name) / "journal"
         self._kinds = (self._log, self._snapshot, self._replay_journal, self._plan, self._offsets)
 
     def generate(self, random: random.Random) -> bytes:
@@ -140,14 +138,16 @@ class StoredFiles:
             assert 0 <= offset < 2**62
 
     def _replay_journal(self, data: bytes) -> None:
-        self._path.write_bytes(data)
-        try:
-            with ReplayJournal(self._path, "dlq") as journal:
-                assert journal.highest(0) < 2**63
-                self.counts["journals of replays"] += 1
-        except DeadLettersError:
-            assert self._path.read_bytes() == data
-            self.counts["rejected journals of replays"] += 1
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "journal"
+            path.write_bytes(data)
+            try:
+                with ReplayJournal(path, "dlq") as journal:
+                    assert journal.highest(0) < 2**63
+                    self.counts["journals of replays"] += 1
+            except DeadLettersError:
+                assert path.read_bytes() == data
+                self.counts["rejected journals of replays"] += 1
 
     def _plan(self, data: bytes) -> None:
         try:
