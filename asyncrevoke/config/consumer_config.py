@@ -140,6 +140,18 @@ class ConsumerConfig:
     common assignor, and changing it takes two rolling restarts (KIP-429). With ``range``,
     ``roundrobin`` or ``sticky``, all partitions are released at each rebalance."""
 
+    compression: Compression = "none"
+    """How record batches are compressed: results of handlers, and what ``consumer.producer`` sends.
+    A record that its topic rejects as too large is sent again compressed with zstd, or with gzip
+    where brokers refuse zstd. If brokers refuse this compression, records fail. Hazard: it takes
+    CPU time on the event loop, gzip the most, lz4 the least."""
+
+    idempotent: bool = True
+    """Whether results, dead letters and what ``consumer.producer`` sends are written with
+    idempotence (KIP-98), so that a write that is sent again is stored once. False is for brokers
+    that offer no InitProducerId. Hazard of False: a record may be written twice when the response
+    to its request is lost. The order of records in a partition is kept in both cases."""
+
     auto_offset_reset: OffsetReset = "earliest"
     """Where to start if the group has no committed offset, or the position is outside the log:
     ``"earliest"``, ``"latest"``, ``timedelta(hours=1)`` for the first record of the last hour, or
@@ -267,11 +279,6 @@ class ConsumerConfig:
     allow_missing_topics: bool = False
     """Whether the consumer counts as ready (``probe``, ``/readyz``) while a subscribed topic does
     not exist. In both cases it reads the other topics, and this one once it is created."""
-
-    compression: Compression = "none"
-    """How record batches are compressed: results of handlers, and what ``consumer.producer`` sends.
-    A record that its topic rejects as too large is sent again compressed with zstd.
-    Hazard: it takes CPU time on the event loop, gzip the most, lz4 the least."""
 
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """``"SSL"`` encrypts connections (TLS), ``"SASL_PLAINTEXT"`` authenticates the client,
@@ -424,6 +431,7 @@ _CHECKS: dict[str, checks.Check] = {
     "metadata_max_age": checks.seconds(most=checks.DAY),
     "compression": checks.choice(*get_args(Compression)),
     "allow_missing_topics": checks.flag,
+    "idempotent": checks.flag,
     "security_protocol": checks.choice(*get_args(SecurityProtocol)),
     "ssl_context": checks.optional(checks.tls_context),
     "sasl_mechanism": checks.choice(*get_args(SaslMechanism)),

@@ -60,6 +60,8 @@ class ConsumerOptions(TypedDict, total=False):
     group_protocol: GroupProtocol
     server_assignor: str | None
     assignors: Sequence[str | OwnAssignor]
+    compression: Compression
+    idempotent: bool
     auto_offset_reset: OffsetReset
     isolation_level: IsolationLevel
     max_poll_records: int
@@ -81,7 +83,6 @@ class ConsumerOptions(TypedDict, total=False):
     request_timeout: float
     heartbeat_thread: bool
     metadata_max_age: float
-    compression: Compression
     allow_missing_topics: bool
     security_protocol: SecurityProtocol
     ssl_context: ssl.SSLContext | None

@@ -90,6 +90,7 @@ _RENAMED = {
     "sasl_password": "sasl_plain_password",
     "sasl_mechanisms": "sasl_mechanism",
     "compression_type": "compression",
+    "enable_idempotence": "idempotent",
 }
 
 

@@ -58,6 +58,16 @@ PRODUCE_ERRORS: Final[Mapping[ErrorCode, ProduceAction]] = {
 # A record that is rejected with these may be accepted if it is compressed.
 TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 
+# The broker or the topic accepts no batches with this compression.
+REFUSED_COMPRESSION: Final = (
+    ErrorCode.unsupported_compression_type,
+    ErrorCode.unsupported_for_message_format,
+)
+_OTHER_COMPRESSION: Final = (
+    "the broker does not accept this compression of record batches: use "
+    'Consumer(compression="gzip"), or compression="none"'
+)
+
 REJECTIONS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.topic_authorization_failed: "not authorized to write to it: grant WRITE on the topic",
     ErrorCode.cluster_authorization_failed: (
@@ -76,8 +86,14 @@ REJECTIONS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.invalid_record: (
         "the broker rejects the record: a compacted topic requires a key, for example"
     ),
+    **dict.fromkeys(REFUSED_COMPRESSION, _OTHER_COMPRESSION),
     ErrorCode.policy_violation: "a policy of the broker rejects the record",
 }
+
+NO_IDEMPOTENCE: Final = (
+    "Consumer(idempotent=False) writes without a producer id; then a record is written twice when "
+    "the response to its request is lost"
+)
 
 
 def action_for(error: ErrorCode) -> ProduceAction:

@@ -41,7 +41,8 @@ _COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 class Producer:
-    """Writes records with ``acks=all`` and idempotence; connects at the first record, or before it
+    """Writes records with ``acks=all``, and with idempotence unless the consumer's option
+    ``idempotent`` is False; connects at the first record, or before it
     with :meth:`prepare`.
 
     A record fails after three times ``request_timeout``, or after ``request_timeout`` if its topic
@@ -74,6 +75,7 @@ class Producer:
             compression=_COMPRESSIONS[config.compression],
             memory=_MEMORY,
             compress_separately=compress_in_thread,
+            idempotent=config.idempotent,
         )
         self._now = 0.0
         self._timestamp = 0

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
 from kio.schema.produce.v8.response import ProduceResponse
 
-from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
-from asyncrevoke.producing.error_table import TOO_LARGE, ProduceAction, action_for, rejection
+from asyncrevoke.producing.error_table import (
+    REFUSED_COMPRESSION,
+    TOO_LARGE,
+    ProduceAction,
+    action_for,
+    rejection,
+)
 from asyncrevoke.producing.queueing.partition_queue import PartitionQueue
+from asyncrevoke.producing.queueing.producer_id import ProducerIdState
 from asyncrevoke.producing.queueing.result_group import GroupAppender
 from asyncrevoke.producing.queueing.result_topics import ResultTopics
-from asyncrevoke.producing.record_batch import SMALLEST, ResultBatch, record_bytes
+from asyncrevoke.producing.record_batch import ResultBatch, record_bytes
 from asyncrevoke.producing.requests import (
     InitProducerIdRequest,
     find_producer_contradiction,
@@ -50,6 +56,9 @@ _RETRIES: Final = (
     ProduceAction.NEW_SEQUENCE,
 )
 
+_GZIP: Final = 1
+_ZSTD: Final = 4
+
 
 class Outgoing(NamedTuple):
     """A request to send; ``queues`` are the queues whose first batches are in it."""
@@ -64,7 +73,8 @@ class ProducerCore:
 
     ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed. With
     ``compress_separately``, the caller compresses the large batches that :meth:`to_compress`
-    returns, and they are sent after that.
+    returns, and they are sent after that. Without ``idempotent``, no producer id is requested, and
+    a batch whose response is lost may be written twice.
     """
 
     def __init__(
@@ -77,23 +87,21 @@ class ProducerCore:
         compression: int,
         memory: int,
         compress_separately: bool = False,
+        idempotent: bool = True,
     ) -> None:
         self._topics = ResultTopics(bootstrap, metadata_max_age=metadata_max_age)
         self._request_timeout = request_timeout
         self._delivery_timeout = delivery_timeout
         self._compression = compression
+        # Of batches that are too large without it, or with another one.
+        self._smallest = _ZSTD
         self._memory = memory
         self._compress_separately = compress_separately
         self._uncompressed: list[ResultBatch] = []
         # Queues with batches, in the order in which their first batches were added.
         self._active: dict[PartitionQueue, ResultTopic] = {}
         self._busy: set[int] = set()
-        self._producer_id: int | None = None
-        self._producer_id_requested = False
-        # Whether a producer id is requested before there are batches.
-        self._prepares = False
-        self._producer_id_due = 0.0
-        self._producer_id_backoff = Backoff(0.05, 1.0)
+        self._producer_id = ProducerIdState(idempotent=idempotent)
         # The reason of the last failed request, for errors.
         self._last_failure = "no broker has responded"
         self.queued_bytes = 0
@@ -173,7 +181,7 @@ class ProducerCore:
         if (length := record_bytes(key, value, headers)) > LARGEST_RECORD:
             why = f"the record has {length} bytes: a request takes at most {LARGEST_RECORD}"
             raise PublishError(topic.name, why, of_record=True)
-        compression = self._compression if length < topic.too_large else SMALLEST
+        compression = self._compression if length < topic.too_large else self._smallest
         batch = ResultBatch(now + self._delivery_timeout, compression)
         self.queued_bytes += batch.append(timestamp, key, value, headers, sink, token)
         queue.batches.append(batch)
@@ -229,7 +237,7 @@ class ProducerCore:
     def prepare(self, now: float, topic: str) -> None:
         """Request what the first record for this topic would wait for. Raises PublishError."""
         self.want(now, topic)
-        self._prepares = True
+        self._producer_id.wanted = True
 
     def is_known(self, topic: str) -> bool:
         """Whether the partitions of a topic are known."""
@@ -257,15 +265,12 @@ class ProducerCore:
         outgoing: list[Outgoing] = []
         if (request := self._topics.request(now)) is not None:
             outgoing.append(Outgoing(self._topics.any_node(), request))
-        if self._producer_id is not None:
-            outgoing += self._produce_requests(now, self._producer_id)
-        elif self._wants_producer_id() and self._producer_id_due <= now:
-            self._producer_id_requested = True
+        if self._producer_id.known is not None:
+            outgoing += self._produce_requests(now, self._producer_id.known)
+        elif self._producer_id.due(has_batches=bool(self._active)) <= now:
+            self._producer_id.requested()
             outgoing.append(Outgoing(self._topics.any_node(), InitProducerIdRequest()))
         return outgoing
-
-    def _wants_producer_id(self) -> bool:
-        return bool(self._active or self._prepares) and not self._producer_id_requested
 
     def _produce_requests(self, now: float, producer_id: int) -> Iterator[Outgoing]:
         gone = [queue for queue, topic in self._active.items() if topic.is_gone(queue)]
@@ -347,9 +352,7 @@ class ProducerCore:
 
     def next_at(self, now: float) -> float:
         """When to call :meth:`requests` and :meth:`expire` again if no response comes before."""
-        due = self._topics.due
-        if self._producer_id is None and self._wants_producer_id():
-            due = min(due, self._producer_id_due)
+        due = min(self._topics.due, self._producer_id.due(has_batches=bool(self._active)))
         for queue in self._active:
             if not queue.in_flight:
                 due = min(due, queue.batches[0].expires_at)
@@ -383,7 +386,7 @@ class ProducerCore:
             self._topics.received(now, metadata, self._active)
         elif isinstance(outgoing.message, InitProducerIdRequest):
             response = entity if isinstance(entity, InitProducerIdResponse) else None
-            self._producer_id_received(now, response)
+            self._producer_id_received(now, response, reply)
         else:
             self._busy.discard(outgoing.node.node_id)
             if isinstance(entity, ProduceResponse):
@@ -398,15 +401,17 @@ class ProducerCore:
             while queue.batches:
                 self._ended(queue, queue.failed()).failed(error)
 
-    def _producer_id_received(self, now: float, response: InitProducerIdResponse | None) -> None:
-        self._producer_id_requested = False
-        if response is not None and response.error_code is ErrorCode.none:
-            self._producer_id_backoff.succeeded()
-            self._producer_id = response.producer_id
-            return
-        if response is not None:
-            self._last_failure = rejection(response.error_code, None)
-        self._producer_id_due = now + self._producer_id_backoff.failed()
+    def _producer_id_received(
+        self, now: float, response: InitProducerIdResponse | None, reply: Replied | Failed
+    ) -> None:
+        failed = reply if isinstance(reply, Failed) else None
+        why, denied = self._producer_id.received(now, response, failed)
+        self._last_failure = why or self._last_failure
+        if denied:
+            # The queued records fail. The next ones request a producer id again.
+            for queue in list(self._active):
+                while queue.batches:
+                    self._fail_first(queue, self._last_failure)
 
     def _produced(
         self,
@@ -422,7 +427,7 @@ class ProducerCore:
                 self._no_response(now, (queue,), unsent=False)
                 continue
             error, detail, offset = response
-            action = _action_for(error, queue.batches[0])
+            action = self._action_for(error, queue.batches[0])
             if action in _RETRIES:
                 self._last_failure = f"the broker responds with {error.name}"
             match action:
@@ -438,15 +443,31 @@ class ProducerCore:
                 case ProduceAction.NEW_SEQUENCE:
                     queue.begin_epoch(now)
                     if queue.needs_producer_id():
-                        self._producer_id = None
+                        self._producer_id.forget()
                 case ProduceAction.SPLIT:
                     self.queued_bytes += queue.split()
                 case ProduceAction.COMPRESS:
-                    self._active[queue].learn_too_large(queue.batches[0].size)
-                    self.queued_bytes += queue.compress()
+                    self._compress(queue, error)
                 case ProduceAction.REJECTED:
                     of_record = action_for(error) is ProduceAction.SPLIT
                     self._fail_first(queue, rejection(error, detail), of_record=of_record)
+
+    def _compress(self, queue: PartitionQueue, error: ErrorCode) -> None:
+        if error in TOO_LARGE:
+            self._active[queue].learn_too_large(queue.batches[0].size)
+        self.queued_bytes += queue.compress(self._smallest)
+
+    def _action_for(self, error: ErrorCode, batch: ResultBatch) -> ProduceAction:
+        action = action_for(error)
+        if error in REFUSED_COMPRESSION and batch.compression == _ZSTD != self._compression:
+            # The consumer's option does not ask for zstd: gzip is what more brokers accept.
+            self._smallest = _GZIP
+            return ProduceAction.COMPRESS
+        if action is not ProduceAction.SPLIT or batch.count > 1:
+            return action
+        # Topics limit the compressed size: a failed record may have been compressed in its own.
+        compresses = error in TOO_LARGE and batch.compression not in (_ZSTD, self._smallest)
+        return ProduceAction.COMPRESS if compresses else ProduceAction.REJECTED
 
     def _no_response(self, now: float, queues: Sequence[PartitionQueue], *, unsent: bool) -> None:
         for queue in queues:
@@ -468,12 +489,3 @@ class ProducerCore:
     def _no_partition(self, now: float, topic: str, number: int, count: int) -> PublishError:
         self._topics.refresh(now)
         return PublishError(topic, f"there is no partition {number}: it has {count}")
-
-
-def _action_for(error: ErrorCode, batch: ResultBatch) -> ProduceAction:
-    action = action_for(error)
-    if action is not ProduceAction.SPLIT or batch.count > 1:
-        return action
-    # Topics limit the compressed size: a failed record may have been compressed in its own topic.
-    compresses = error in TOO_LARGE and batch.may_be_smaller
-    return ProduceAction.COMPRESS if compresses else ProduceAction.REJECTED

@@ -26,8 +26,6 @@ P = TypeVar("P")
 BATCH_BYTES: Final = 256 * 1024
 # Larger batches are compressed in a thread: gzip takes about 1 ms for this many bytes.
 _COMPRESSED_AT_ONCE: Final = 16 * 1024
-# The compression of batches that are too large without it, or with another one: zstd.
-SMALLEST: Final = 4
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
 # Producer id, epoch and base sequence.
@@ -104,11 +102,11 @@ class ResultBatch:
         "_before_adding",
         "_build",
         "_builder",
-        "_compression",
         "_is_compressing",
         "_tokens",
         "_written",
         "chosen",
+        "compression",
         "count",
         "expires_at",
         "in_doubt",
@@ -119,7 +117,7 @@ class ResultBatch:
     )
 
     def __init__(self, expires_at: float, compression: int, limit: int = BATCH_BYTES) -> None:
-        self._compression = compression
+        self.compression = compression
         builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, 0, limit)
         self._builder: _Builder | None = cast("_Builder", builder)
         self._build: Callable[[], bytearray] | None = self._builder.build
@@ -207,7 +205,7 @@ class ResultBatch:
     @property
     def is_slow_to_compress(self) -> bool:
         """Whether compressing the batch, which is still to do, would block the event loop."""
-        return self._compression != 0 and self._written is None and self.size > _COMPRESSED_AT_ONCE
+        return self.compression != 0 and self._written is None and self.size > _COMPRESSED_AT_ONCE
 
     def begin_compression(self) -> bool:
         """Take no further records; False if :meth:`compress` was begun before."""
@@ -245,17 +243,12 @@ class ResultBatch:
     def halves(self) -> list[ResultBatch]:
         """Split the records into two batches, without a sequence."""
         middle = self.count // 2
-        halves = self._divided(self._compression, lambda number, _key: number >= middle)
+        halves = self._divided(self.compression, lambda number, _key: number >= middle)
         return [halves[False], halves[True]]
 
-    @property
-    def may_be_smaller(self) -> bool:
-        """Whether :meth:`smaller` may make the batch smaller."""
-        return self._compression != SMALLEST
-
-    def smaller(self) -> ResultBatch:
-        """The same records in a batch that is compressed with zstd, without a sequence."""
-        return self._divided(SMALLEST, lambda _number, _key: True)[True]
+    def with_compression(self, compression: int) -> ResultBatch:
+        """The same records in a batch with this compression, without a sequence."""
+        return self._divided(compression, lambda _number, _key: True)[True]
 
     @property
     def is_being_compressed(self) -> bool:
@@ -272,7 +265,7 @@ class ResultBatch:
         self.close()
         self.compress()
         divided = self._divided(
-            self._compression,
+            self.compression,
             lambda number, key: None if number in self.chosen else partition_of(key),
         )
         left = divided.pop(None, None)

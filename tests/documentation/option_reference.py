@@ -32,10 +32,10 @@ CHAPTERS = {
     "concurrency": "Concurrency",
     "client_id": "Identity",
     "group_protocol": "Assignment",
+    "compression": "Publishing",
     "auto_offset_reset": "Reading",
     "session_timeout": "Membership and its times",
     "request_timeout": "Requests",
-    "compression": "Publishing",
     "security_protocol": "Security",
 }
 

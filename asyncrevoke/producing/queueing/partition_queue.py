@@ -17,6 +17,9 @@ _LARGEST_EPOCH: Final = 2**15 - 1
 _SEQUENCES: Final = 2**31
 _FIRST_BACKOFF: Final = 0.05
 _LONGEST_BACKOFF: Final = 1.0
+# In place of a producer id: brokers do not look for duplicates of such batches.
+NO_PRODUCER_ID: Final = -1
+_NO_SEQUENCE: Final = BatchSequence(NO_PRODUCER_ID, -1, -1)
 
 
 class PartitionQueue:
@@ -24,7 +27,8 @@ class PartitionQueue:
 
     An acknowledged batch uses up its sequence number. A batch that may have been written keeps its
     number. If it fails, the next batch begins a new producer epoch with number 0, as idempotence
-    (KIP-98, KIP-360) allows for one partition without affecting others.
+    (KIP-98, KIP-360) allows for one partition without affecting others. Without idempotence no
+    batch has a number.
     """
 
     __slots__ = ("_backoff", "_next", "batches", "in_flight", "partition", "retry_at")
@@ -45,10 +49,12 @@ class PartitionQueue:
 
     def start(self, producer_id: int) -> bytearray:
         """Begin to send the first batch, and return its bytes."""
-        if self._next is None:
-            self._next = BatchSequence(producer_id, 0, 0)
         self.in_flight = True
         batch = self.batches[0]
+        if producer_id == NO_PRODUCER_ID:
+            return batch.with_sequence(_NO_SEQUENCE)
+        if self._next is None:
+            self._next = BatchSequence(producer_id, 0, 0)
         return batch.with_sequence(
             batch.sequence if batch.in_doubt and batch.sequence else self._next
         )
@@ -58,7 +64,7 @@ class PartitionQueue:
         batch = self._ended()
         self._backoff.succeeded()
         sequence = batch.sequence
-        if sequence is not None:
+        if sequence is not None and sequence != _NO_SEQUENCE:
             self._next = sequence._replace(number=(sequence.number + batch.count) % _SEQUENCES)
         return batch
 
@@ -89,10 +95,10 @@ class PartitionQueue:
         """
         return self._replace_first(self.batches[0].halves())
 
-    def compress(self) -> int:
-        """Replace the first batch by a smaller one. Returns by how many bytes its records are
-        larger."""
-        return self._replace_first([self.batches[0].smaller()])
+    def compress(self, compression: int) -> int:
+        """Replace the first batch by one with this compression. Returns by how many bytes its
+        records are larger."""
+        return self._replace_first([self.batches[0].with_compression(compression)])
 
     def _replace_first(self, parts: Sequence[ResultBatch]) -> int:
         batch = self._ended()

@@ -1,4 +1,4 @@
-"""Large batches are compressed in a thread, and records that are too large before they fail."""
+"""Large batches are compressed in a thread, records that are too large before they fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from asyncrevoke.producing.producer import Producer
 from asyncrevoke.producing.record_batch import ResultBatch
 from asyncrevoke.protocol.messages import ErrorCode  # noqa: TC001 - a parameter's annotation
 
-_ZSTD = 4
+_NONE, _GZIP, _ZSTD = 0, 1, 4
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
 
 
@@ -171,3 +171,41 @@ def test_a_record_in_doubt_that_is_compressed_begins_a_new_epoch() -> None:
     assert sequence(compressed) == (77, 1, 0)
     setting.respond(compressed, E.none)
     assert setting.sink.acknowledged == [b"large"]
+
+
+@pytest.mark.parametrize(
+    "error", [E.unsupported_compression_type, E.unsupported_for_message_format]
+)
+def test_a_refused_compression_fails_records_with_the_option(error: ErrorCode) -> None:
+    setting = Setting(compression=_ZSTD)
+    assert setting.append(b"1")
+    setting.start()
+    setting.respond(setting.sent(), error)
+    ((_, text),) = setting.sink.failed
+    assert 'Consumer(compression="gzip")' in text
+
+
+def test_a_record_that_is_too_large_is_compressed_with_gzip_where_zstd_is_refused() -> None:
+    setting = Setting(idempotent=False)
+    large, larger = b"large " * 1000, b"larger " * 1000
+    sent: list[int] = []
+    for value in (large, larger):
+        assert setting.append(value)
+        while setting.core.queued:
+            outgoing = setting.sent()
+            compression = batches(outgoing)[TP].compression_type
+            sent.append(compression)
+            refusals = {_NONE: E.message_too_large, _ZSTD: E.unsupported_compression_type}
+            setting.respond(outgoing, refusals.get(compression, E.none))
+    assert setting.sink.acknowledged == [large, larger]
+    assert sent == [_NONE, _ZSTD, _GZIP, _GZIP]
+
+
+def test_a_record_that_is_too_large_with_gzip_fails_because_of_its_size() -> None:
+    setting = Setting(idempotent=False, compression=_GZIP)
+    assert setting.append(b"large " * 1000)
+    setting.respond(setting.sent(), E.message_too_large)
+    setting.respond(setting.sent(), E.unsupported_compression_type)
+    setting.respond(setting.sent(), E.message_too_large)
+    ((_, text),) = setting.sink.failed
+    assert "max.message.bytes" in text

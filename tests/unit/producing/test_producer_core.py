@@ -55,7 +55,14 @@ class Sink:
 class Setting:
     """A core that knows a topic with partitions led by two brokers, and has a producer id."""
 
-    def __init__(self, partitions: int = 2, memory: int = 1 << 20, compression: int = 0) -> None:
+    def __init__(
+        self,
+        partitions: int = 2,
+        memory: int = 1 << 20,
+        compression: int = 0,
+        *,
+        idempotent: bool = True,
+    ) -> None:
         self.core = ProducerCore(
             [Node(-1, "boot", 1)],
             request_timeout=10,
@@ -63,6 +70,7 @@ class Setting:
             metadata_max_age=300,
             compression=compression,
             memory=memory,
+            idempotent=idempotent,
         )
         self.sink = Sink()
         self.partitions = partitions

@@ -40,6 +40,8 @@ _REJECTIONS = (
 class Run:
     """A producer and a cluster. ``queued`` are the partitions of results, by number."""
 
+    idempotent = True
+
     def __init__(self) -> None:
         self.now = 0.0
         self.cluster = Cluster(PARTITIONS)
@@ -50,6 +52,7 @@ class Run:
             metadata_max_age=300,
             compression=0,
             memory=1 << 14,
+            idempotent=self.idempotent,
         )
         self.waiting: list[Outgoing] = []
         self.queued: dict[int, int] = {}
@@ -121,6 +124,7 @@ class Run:
             case MetadataRequest():
                 message: Any = self.cluster.metadata()
             case InitProducerIdRequest():
+                assert self.idempotent
                 message = EntityResponse(entity=producer_id_response(self.cluster.next_producer_id))
                 self.cluster.next_producer_id += 1
             case ProduceRequest() as request:
@@ -198,6 +202,34 @@ def test_the_logs_have_each_acknowledged_result_once_in_order(
     run.send()
     run.respond(0, "response", {})
     run.publish(0, 1)  # learns a producer id
+    run.send()
+    run.respond(0, "response", {})
+    for name, *arguments in script:
+        getattr(run, str(name))(*arguments)
+        run.send()
+    run.end()
+
+
+class RunWithoutIdempotence(Run):
+    """Results that may be written twice when their response is lost, never in another order."""
+
+    idempotent = False
+
+    def respond(self, which: int, state: str, rejected: dict[int, ErrorCode]) -> None:
+        after_append = ErrorCode.not_enough_replicas_after_append
+        super().respond(which, state, rejected)
+        if state == "response lost" or after_append in rejected.values():
+            for log in self.cluster.logs:
+                self.may_repeat.update(value for value in log.values if not self.ended[value])
+
+
+@settings(max_examples=100)
+@given(st.lists(steps, max_size=60))
+def test_without_idempotence_only_lost_responses_repeat_results_and_the_order_holds(
+    script: list[tuple[object, ...]],
+) -> None:
+    run = RunWithoutIdempotence()
+    run.publish(0, 1)  # learns the topic
     run.send()
     run.respond(0, "response", {})
     for name, *arguments in script:
