@@ -403,7 +403,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         context = RunnerContext(
             concurrency=running,
             max_in_flight=most,
-            log=session.log,
+            log=session.application_log,
             order_by=config.order_by if order_by is INHERIT else order_by,
             null_keys=config.null_keys,
             dead_letters=None if dead_letter is None else dead_letters,

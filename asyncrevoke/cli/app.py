@@ -112,6 +112,15 @@ def _with_plain_flags(command: Any) -> Any:  # noqa: ANN401 - typer has no publi
     for option in command.params:
         if getattr(option, "is_flag", False) and option.metavar is None:
             option.metavar = ""
+    made = command.get_help_option
+
+    def get_help_option(ctx: object) -> Any:  # noqa: ANN401 - as above
+        option = made(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    command.get_help_option = get_help_option
     for each in getattr(command, "commands", {}).values():
         _with_plain_flags(each)
     return command

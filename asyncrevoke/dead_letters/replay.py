@@ -149,18 +149,33 @@ class Replay:
         result = self.result
         result.total = sum(len(each) for each in ranges.values())
         _check_journal(journal, ranges)
+        read = {partition: offsets.start for partition, offsets in ranges.items()}
         async for found in self._letters.read(ranges):
             chosen = [each for letter in found if (each := await self._choose(letter, journal))]
             size = self._at_once()
             for first in range(0, len(chosen), size):
                 if self._is_over():
-                    break
-                await self._send(chosen[first : first + size], journal)
-            result.read += len(found)
-            self._report()
+                    return result
+                sent = chosen[first : first + size]
+                await self._send(sent, journal)
+                self._read_up_to(sent, read)
+            self._read_up_to(found, read)
             if self._is_over():
-                break
+                return result
+        result.read = result.total
+        self._report()
         return result
+
+    def _read_up_to(
+        self, letters: Sequence[StoredDeadLetter | NoDeadLetter], read: dict[TopicPartition, int]
+    ) -> None:
+        """Count the offsets up to these letters. ``read`` has the next offset by partition."""
+        for letter in letters:
+            where, after = letter.record.topic_partition, letter.record.offset + 1
+            if after > read[where]:
+                self.result.read += after - read[where]
+                read[where] = after
+        self._report()
 
     async def _choose(
         self, letter: StoredDeadLetter | NoDeadLetter, journal: ReplayJournal | None
@@ -217,7 +232,6 @@ class Replay:
             delivery.failed += [(letter, error) for letter in letters[queued:]]
         await delivery.wait()
         self._delivered(delivery, journal)
-        self._report()
 
     async def _queue(self, letter: StoredDeadLetter, delivery: CompleteDelivery) -> None:
         record, keeps = letter.record, self._options.timestamps == "original"

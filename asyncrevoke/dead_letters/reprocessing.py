@@ -99,7 +99,7 @@ class Reprocessing:
         handlers or pauses a partition, and with ``errors="fail"`` the first error of a handler. If
         cancelled, handlers are cancelled too.
         """
-        outcomes = ResultRows(EventLog(), self._target.failed_as, origins=True)
+        outcomes = ResultRows(EventLog().of_application(), self._target.failed_as, origins=True)
         async with AsyncExitStack() as stack:
             producer = (lambda: self._letters.producer) if self._target.errors == "policy" else None
             consumer = self._consumer

@@ -170,7 +170,7 @@ class HandlerHost:
         from asyncrevoke.handlers.registry import inline
         from asyncrevoke.handlers.runner import HandlerRunner
 
-        log = session.log
+        log = session.application_log
         lifespans = self._lifespans(session)
         try:
             async with (
@@ -220,7 +220,7 @@ class HandlerHost:
         config, open_producer = self._config, partial(self.open_producer, session)
         return RunnerContext(
             concurrency=config.concurrency,
-            log=session.log,
+            log=session.application_log,
             order_by=config.order_by,
             null_keys=config.null_keys,
             max_in_flight=config.max_in_flight,
@@ -280,7 +280,11 @@ class HandlerHost:
         from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
 
         lifespans = PartitionLifespans(
-            self._open_lifespan, session, self._config, session.log, session.deadline
+            self._open_lifespan,
+            session,
+            self._config,
+            session.application_log,
+            session.deadline,
         )
         session.lifespans.run_by(lifespans)
         return lifespans

@@ -74,7 +74,7 @@ async def open_handlers(
 
     registered = checked_router(consumer, target.name)
     router = with_errors(registered, target.errors)
-    log = EventLog()
+    log = EventLog().of_application()
     host = consumer.handler_host
     state = await stack.enter_async_context(host.open_resources())
     worker_resources = await stack.enter_async_context(host.open_worker_resources(state, log))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.errors import HandlerProcessError
 from asyncrevoke.printable import error_text, named_error
+from asyncrevoke.runtime.hooks.application_traceback import application_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,7 +88,8 @@ def _run(worker: Worker, name: str, call: bytes) -> bytes:
     try:
         result = cast("Callable[..., object]", function)(*args, **named)
     except Exception as error:  # noqa: BLE001 - raised by result_of()
-        trace = f"in the worker {worker}:\n{traceback.format_exc()}"
+        lines = traceback.format_exception(type(error), error, application_traceback(error))
+        trace = f"in the worker {worker}:\n{''.join(lines)}"
         for raised in (_Raised(error, trace), _RaisedParts.of(error, trace)):
             if _is_picklable(raised):
                 return pickle.dumps(raised, pickle.HIGHEST_PROTOCOL)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, cast
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import DecodeError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import error_text, printable
+from asyncrevoke.runtime.hooks.application_traceback import application_traceback
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Emit
@@ -25,6 +27,11 @@ _LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+
+
+_ExcInfo: TypeAlias = (
+    BaseException | tuple[type[BaseException], BaseException, TracebackType | None] | None
+)
 
 
 class Membership(Protocol):
@@ -72,7 +79,7 @@ class _OneLine:
     def log(self, level: int, event: str, **fields: object) -> None:
         """Write one line."""
         words = {**self._bound, **fields}
-        exc_info = cast("BaseException | None", words.pop("exc_info", None))
+        exc_info = cast("_ExcInfo", words.pop("exc_info", None))
         line = " ".join((event, *(f"{name}={_word(value)}" for name, value in words.items())))
         self._logger.log(level, line, exc_info=exc_info)
 
@@ -90,8 +97,17 @@ class EventLog:
         **bound: object,
     ) -> None:
         self._membership = membership
+        self._bound = bound
+        self._of_application = False
         self._logger = logging.getLogger(logger)
         self._log = _configured_structlog(self._logger, bound) or _OneLine(self._logger, bound)
+
+    def of_application(self) -> EventLog:
+        """A log of what the application's handlers and callbacks do: its lines have no member id,
+        and its tracebacks begin at the application's code."""
+        log = EventLog(logger=self._logger.name, **self._bound)
+        log._of_application = True
+        return log
 
     def emit(self, event: Emit) -> None:
         """Write an event of the core."""
@@ -125,6 +141,8 @@ class EventLog:
             fields = {**fields, "error": error_text(error)}
             del fields["exc_info"]
         plain = {name: _plain(value) for name, value in fields.items()}
+        if self._of_application and isinstance(error, BaseException):
+            plain["exc_info"] = type(error), error, application_traceback(error)
         if self._membership is not None and (member := self._membership.group_metadata().member_id):
             plain.setdefault("member", member)
         try:

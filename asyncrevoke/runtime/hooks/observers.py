@@ -139,7 +139,7 @@ class Observers:
                 call(observer)
             except Exception as error:  # noqa: BLE001 - an observer must not end the consumer
                 self._observers.remove(observer)
-                self._log.exception(
+                self._log.of_application().exception(
                     "observer failed; it is not called any more",
                     observer=type(observer).__name__,
                     exc_info=error,

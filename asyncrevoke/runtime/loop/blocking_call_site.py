@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from pathlib import Path
 from typing import Final
 
-_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE: Final = str(Path(__file__).parents[2]) + os.sep
 _STDLIB: Final = tuple(
     path + os.sep for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
 )

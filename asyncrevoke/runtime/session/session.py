@@ -45,6 +45,7 @@ class Session:
     def __init__(self, parts: SessionParts) -> None:
         self.core = parts.core
         self.log = parts.hooks.log
+        self.application_log = parts.hooks.log.of_application()
         self.config = parts.config
         self.status = parts.hooks.status
         self.observers = parts.hooks.observers

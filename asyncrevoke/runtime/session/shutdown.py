@@ -152,7 +152,9 @@ class Shutdown:
                 _resolve(self.ended)
         heard = self._listener.take_last_error()
         if failure is not None and heard is not None:
-            self._log.error("rebalance listener failed while closing", exc_info=heard)
+            self._log.of_application().error(
+                "rebalance listener failed while closing", exc_info=heard
+            )
         if failure is not None:
             raise failure
         if heard is not None:

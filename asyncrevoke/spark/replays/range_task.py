@@ -124,7 +124,9 @@ class RangeTask:
 
 def result_rows(target: Target, dead_letters: DeadLetterFilter | None) -> ResultRows:
     """An empty buffer for the result rows of one task."""
-    return ResultRows(EventLog(), target.failed_as, origins=dead_letters is not None)
+    return ResultRows(
+        EventLog().of_application(), target.failed_as, origins=dead_letters is not None
+    )
 
 
 async def handle_range(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from msgspec import structs
@@ -11,7 +12,7 @@ from asyncrevoke import CallNext, Consumer, HandlerContext
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.listing import MAX_ROWS, Counting
-from asyncrevoke.dead_letters.replay import ReplayOptions
+from asyncrevoke.dead_letters.replay import Replay, ReplayOptions
 from asyncrevoke.dead_letters.stored_dead_letter import (
     NoDeadLetter,
     StoredDeadLetter,
@@ -21,9 +22,14 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
 from asyncrevoke.dead_letters.timestamp_limits import TimestampLimits
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-from asyncrevoke.model import Record
+from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing import cluster as topic_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 
 DAY = 86_400_000
 NOW = 1_800_000_000_000
@@ -54,6 +60,32 @@ def failing(calls: list[tuple[int, bytes]]) -> Consumer:
             raise ValueError("negative")
 
     return consumer
+
+
+class ThreeDeadLetters:
+    """A topic that ends at offset 12, with dead letters at 0, 5 and 9; all else is compacted."""
+
+    topic = "orders.dlq"
+
+    async def ends(self) -> dict[TopicPartition, range]:
+        return {TopicPartition("dlq", 0): range(12)}
+
+    async def read(
+        self, _ranges: object
+    ) -> AsyncGenerator[Sequence[StoredDeadLetter | NoDeadLetter]]:
+        letter = stored(Record("orders", 0, 7, 1_000, 0, None, b"-1"))
+        yield [read_dead_letter(structs.replace(letter, offset=offset)) for offset in (0, 5, 9)]
+
+
+async def test_a_replay_counts_the_offsets_that_it_has_read_while_it_sends() -> None:
+    progress: list[tuple[int, int, int]] = []
+    replay = Replay(
+        cast("DeadLetterTopic", ThreeDeadLetters()),
+        ReplayOptions(dry_run=True, rate=1, to="orders"),
+        lambda now: progress.append((now.sent, now.read, now.total)),
+    )
+    await replay.run()
+    assert progress == [(1, 1, 12), (2, 6, 12), (3, 10, 12), (3, 10, 12), (3, 12, 12)]
 
 
 # -- what a dead letter says ----------------------------------------------------------------------

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import logging.config
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,9 @@ import structlog
 from logging_state import restored_logging
 
 from asyncrevoke import Consumer, Retry
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.runtime.hooks.application_traceback import application_traceback
+from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -100,7 +104,65 @@ async def test_a_failed_handler_is_logged_with_its_record(caplog: pytest.LogCapt
     for line in lines:
         assert "partition=orders-2" in line
         assert "offset=0" in line
-        assert "member=" in line
+        assert "member=" not in line
+
+
+def parse(order: bytes) -> None:
+    raise ValueError(order)
+
+
+def start_of_traceback(caplog: pytest.LogCaptureFixture, event: str) -> str:
+    """The first frame of the traceback that this event has."""
+    (record,) = (each for each in caplog.records if each.getMessage().startswith(event))
+    assert record.exc_info is not None
+    frame, *_ = traceback.extract_tb(record.exc_info[2])
+    return frame.name
+
+
+@pytest.mark.parametrize("where", ["loop", "thread", "batch"])
+async def test_the_traceback_of_a_failed_handler_begins_at_the_applications_code(
+    caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    consumer = Consumer(group_id="billing")
+    if where == "thread":
+
+        @consumer.handler("orders", on_error="skip", run_in="thread")
+        def bill_in_thread(order: bytes) -> None:
+            parse(order)
+    elif where == "batch":
+
+        @consumer.handler("orders", on_error="skip", batch=True)
+        async def bill_in_batch(orders: list[bytes]) -> None:
+            parse(orders[0])
+    else:
+
+        @consumer.handler("orders", on_error="skip")
+        async def bill_in_loop(order: bytes) -> None:
+            parse(order)
+
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"bad")
+        await t.until(lambda: "handler failed; record" in caplog.text)
+    assert start_of_traceback(caplog, "handler failed; record") == f"bill_in_{where}"
+    record = next(each for each in caplog.records if each.exc_info)
+    assert "member=" not in record.getMessage()
+
+
+def test_a_traceback_without_code_of_the_application_stays_whole() -> None:
+    with pytest.raises(ConfigError) as raised:
+        Consumer(group_id="")
+    trace = raised.value.__traceback__
+    assert trace is not None
+    inside = raised.value.with_traceback(trace.tb_next)
+    assert application_traceback(inside) is trace.tb_next
+
+
+def test_a_logged_exception_keeps_its_traceback() -> None:
+    with pytest.raises(ValueError, match="bad") as raised:
+        parse(b"bad")
+    whole = raised.value.__traceback__
+    EventLog().of_application().error("handler failed", exc_info=raised.value)
+    assert raised.value.__traceback__ is whole
 
 
 @pytest.mark.usefixtures("clean_logging")
