@@ -272,9 +272,10 @@ class ConsumerConfig:
     and for at most ``max_poll_interval``; a warning names the line that blocks. Hazard: this keeps
     only the membership; commits and your own code on the event loop wait."""
 
-    metadata_max_age: float = 300.0
+    metadata_max_age: float = 180.0
     """Seconds after which metadata are requested again. So new partitions, and new topics that
-    match a pattern, are found after at most this time."""
+    match a pattern, are found after at most this time. Hazard of 240 or more: Azure Event Hubs
+    closes connections without a request for 240 s, so each request for metadata opens another."""
 
     allow_missing_topics: bool = False
     """Whether the consumer counts as ready (``probe``, ``/readyz``) while a subscribed topic does

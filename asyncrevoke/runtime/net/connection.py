@@ -48,8 +48,8 @@ __all__ = ["Connection", "RequestFailed"]
 
 _log = logging.getLogger("asyncrevoke.connection")
 
-# Brokers close idle connections after 10 minutes; close before that.
-_IDLE_SECONDS: Final = 540
+# Azure Event Hubs closes idle connections after 240 s, Apache Kafka after 10 minutes: close before.
+_IDLE_SECONDS: Final = 230
 _NEVER: Final = float("inf")
 _CLOSING_SECONDS: Final = 1.0
 _READ_FIRST: Final = 0.01
