@@ -11,10 +11,10 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from aiokafka.codec import lz4_decode, snappy_decode, zstd_decode
+from aiokafka.codec import lz4_decode, zstd_decode
 
 from asyncrevoke.protocol.content_limits import PartCount
-from asyncrevoke.protocol.snappy import declared_size
+from asyncrevoke.protocol.snappy import declared_size, unpack_snappy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,13 +131,6 @@ def _gunzip(data: memoryview, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _snappy_size(batch: bytes, start: int) -> int:
-    size = declared_size(batch, start)
-    if size is None:
-        raise ValueError("it is no snappy data")
-    return size
-
-
 def _lz4_size(batch: bytes, start: int) -> int:
     """The most bytes that the frames can hold: their headers declare the largest block size."""
     size, position, end = 0, start, len(batch)
@@ -204,10 +197,8 @@ def _frame(batch: bytes, position: int) -> tuple[int, int]:
     return position, magic
 
 
-_CODECS: Final[
-    dict[int, tuple[Callable[[bytes, int], int], Callable[[bytes | memoryview], bytes]]]
-] = {
-    2: (_snappy_size, snappy_decode),
+_CODECS: Final[dict[int, tuple[Callable[[bytes, int], int], Callable[[memoryview], bytes]]]] = {
+    2: (declared_size, unpack_snappy),
     3: (_lz4_size, lz4_decode),
     4: (_zstd_size, zstd_decode),
 }

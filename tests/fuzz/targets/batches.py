@@ -49,17 +49,19 @@ _ABORTED = 5
 _ABORT, _COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 _HEADER_SIZE = 61
 _LIMITS = {0: 64 * 2**20, _LOW_LIMIT: 2**16}
+_SNAPPY = 2
+# How a chain of snappy blocks begins; two versions follow.
+_CHAIN = b"\x82SNAPPY\0"
 # A frame that has no data.
 _SKIPPED = struct.pack("<II", 0x184D2A50, 0)
-# By codec: what is before the parts, empty parts, and how a part is made.
-_EMPTY_PARTS: dict[int, tuple[bytes, tuple[bytes, ...], Callable[[bytes], bytes]]] = {
-    2: (
-        b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1),
+# By codec: empty parts, and how a part is made.
+_EMPTY_PARTS: dict[int, tuple[tuple[bytes, ...], Callable[[bytes], bytes]]] = {
+    _SNAPPY: (
         (struct.pack(">i", 1) + b"\0", struct.pack(">i", 0)),
         lambda data: _with_length(snappy_encode(data, xerial_compatible=False)),
     ),
-    3: (b"", (lz4_encode(b""), _SKIPPED), lz4_encode),
-    4: (b"", (zstd_encode(b""), _SKIPPED), zstd_encode),
+    3: ((lz4_encode(b""), _SKIPPED), lz4_encode),
+    4: ((zstd_encode(b""), _SKIPPED), zstd_encode),
 }
 # A batch that becomes more is decoded once, to measure what that takes.
 _LARGEST_COMPARED = 2**20
@@ -203,7 +205,11 @@ class Batches:
     def _of_empty_parts(self, random: random.Random) -> bytes:
         """A record among empty blocks of a chain (snappy) or empty frames (lz4, zstd)."""
         codec = random.choice(tuple(_EMPTY_PARTS))
-        begin, parts, pack = _EMPTY_PARTS[codec]
+        parts, pack = _EMPTY_PARTS[codec]
+        begin = b""
+        if codec == _SNAPPY:
+            begin = _CHAIN + struct.pack(">ii", *random.choices((0, 1, 2, 2**31 - 1, -1), k=2))
+            parts = (*parts, begin)
         packed = random.choice((pack(record()), pack(record(value=bytes(2**16))), b""))
         before, after = random.choice(parts), random.choice(parts)
         data = raw_batch(record(), codec=codec)[:_HEADER_SIZE] + begin

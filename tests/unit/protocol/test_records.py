@@ -438,3 +438,42 @@ def test_snappy_blocks_of_a_kilobyte_are_read() -> None:
         blocks += struct.pack(">i", len(packed)) + packed
     data = seal(batch(1, compression=2)[:61] + bytes(blocks))
     assert [record.value for record in read(decode(data))] == [bytes(2**22)]
+
+
+def _snappy_chain(version: int, lowest: int, *parts: bytes) -> bytes:
+    blocks = (snappy_encode(part, xerial_compatible=False) for part in parts)
+    framed = (struct.pack(">i", len(block)) + block for block in blocks)
+    return b"\x82SNAPPY\0" + struct.pack(">ii", version, lowest) + b"".join(framed)
+
+
+def _snappy(data: bytes) -> bytes:
+    return seal(batch(1, compression=2)[:61] + data)
+
+
+@pytest.mark.parametrize(("version", "lowest"), [(1, 1), (2, 1), (7, 1), (0, 0)])
+def test_snappy_of_a_newer_framing_that_readers_of_version_1_can_read(
+    version: int, lowest: int
+) -> None:
+    whole = batch(1, value=b"v" * 90)[61:]
+    data = _snappy(_snappy_chain(version, lowest, whole[:50], whole[50:]))
+    assert [record.value for record in read(decode(data))] == [b"v" * 90]
+
+
+def test_snappy_of_a_framing_that_only_newer_readers_can_read_is_an_error() -> None:
+    data = _snappy(_snappy_chain(3, 2, batch(1)[61:]))
+    with pytest.raises(CorruptBatch, match="has version 3, which readers of version 2 and later"):
+        read(decode(data))
+
+
+def test_snappy_chains_that_follow_one_another_are_read() -> None:
+    whole = batch(1, value=b"v" * 90)[61:]
+    parts = (_snappy_chain(1, 1, whole[:50]), _snappy_chain(1, 1), _snappy_chain(2, 1, whole[50:]))
+    assert [record.value for record in read(decode(_snappy(b"".join(parts))))] == [b"v" * 90]
+
+
+def test_a_snappy_chain_in_a_block_is_not_decompressed() -> None:
+    # The codec of aiokafka would decompress it, and its blocks may declare any size.
+    inner = _snappy_chain(1, 1, bytes(2**22)) + bytes(1000)
+    data = _snappy(_snappy_chain(1, 1) + struct.pack(">i", len(inner)) + inner)
+    with pytest.raises(CorruptBatch, match="begins with the name of a chain"):
+        read(decode(data))
