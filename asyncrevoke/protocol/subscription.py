@@ -2,7 +2,8 @@
 
 The bytes are those of Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment: a
 version, then the fields. Later versions only append fields, so an unknown version is read as the
-newest known one.
+newest known one. A subscription may lack the last fields of its version: kafka-go 0.4.51 and
+@platformatic/kafka 1.35.0 send version 1 without owned partitions.
 """
 
 # Each version of a message is a module of kio: only those in use are loaded.
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     _P = TypeVar("_P")
 
 NEWEST_VERSION = 3
-_VERSION = struct.Struct(">h")
+_INT16 = _VERSION = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
 _MANY = 2**31
 
 
@@ -90,17 +92,83 @@ def _grouped(
 def decode_subscription(
     data: bytes, *, max_topics: int = _MANY, max_owned: int = _MANY
 ) -> Subscription:
-    """Decode a subscription of any version. Raises ``MalformedMemberData``, also for more than
-    ``max_topics`` topics or ``max_owned`` owned partitions."""
-    schema = _schema(min(_version(data), NEWEST_VERSION))
-    entity, _ = _decode(schema.ConsumerProtocolSubscription, data)
-    return Subscription(
-        topics=_at_most(max_topics, entity.topics),
-        owned=_flat(getattr(entity, "owned_partitions", ()), max_owned),
-        generation=getattr(entity, "generation_id", -1),
-        rack=getattr(entity, "rack_id", None),
-        user_data=entity.user_data,
+    """The subscription of :func:`decode_with_unread_size`."""
+    return decode_with_unread_size(data, max_topics=max_topics, max_owned=max_owned)[0]
+
+
+def decode_with_unread_size(
+    data: bytes, *, max_topics: int = _MANY, max_owned: int = _MANY
+) -> tuple[Subscription, int]:
+    """Decode a subscription of any version, and count the bytes at its end that are not valid.
+
+    Of the fields after the user data, those from the first one on that is missing or not valid have
+    their defaults: no owned partitions, generation -1, no rack. The leaders of sarama and franz-go
+    do so too. Raises ``MalformedMemberData`` if topics or user data are not valid, for more than
+    ``max_topics`` topics or ``max_owned`` owned partitions, and for partitions below 0.
+    """
+    from kio.schema.consumer_protocol_subscription.v0 import data as v0
+
+    version = _version(data)
+    entity, at = _decode(v0.ConsumerProtocolSubscription, data)
+    topics = _at_most(max_topics, entity.topics)
+    owned: tuple[TopicPartition, ...] = ()
+    generation, rack, unread = -1, None, 0
+    try:
+        if version >= 1 and at < len(data):
+            owned, at = read_partitions(data, at, max_owned)
+        if version >= 2 and at < len(data):
+            generation, at = _INT32.unpack_from(data, at)[0], at + _INT32.size
+        if version >= 3 and at < len(data):
+            rack, at = _read_string(data, at)
+    except (struct.error, ValueError):
+        unread = len(data) - at
+    return (
+        Subscription(
+            topics=topics, owned=owned, generation=generation, rack=rack, user_data=entity.user_data
+        ),
+        unread,
     )
+
+
+def read_partitions(data: bytes, at: int, most: int) -> tuple[tuple[TopicPartition, ...], int]:
+    """The partitions of each topic, in an array at ``at``, and where the array ends.
+
+    Raises struct.error or ValueError if it is not valid, and ``MalformedMemberData`` for more than
+    ``most`` partitions or one below 0.
+    """
+    owned: list[TopicPartition] = []
+    topics, at = _read_count(data, at)
+    for _ in range(topics):
+        topic, at = _read_string(data, at)
+        if topic is None:
+            raise ValueError("a topic without a name")
+        count, at = _read_count(data, at)
+        if len(owned) + count > most:
+            raise MalformedMemberData(f"it names more than {most} partitions")
+        numbers: tuple[int, ...] = struct.unpack_from(f">{count}i", data, at)
+        if count and min(numbers) < 0:
+            raise MalformedMemberData("it names a partition below 0")
+        owned += (TopicPartition(topic, number) for number in numbers)
+        at += _INT32.size * count
+    return tuple(owned), at
+
+
+def _read_count(data: bytes, at: int) -> tuple[int, int]:
+    """The number of elements of an array, 0 for null."""
+    count: int = _INT32.unpack_from(data, at)[0]
+    if not -1 <= count <= len(data) // _INT32.size:
+        raise ValueError(f"{count} elements in {len(data)} bytes")
+    return max(count, 0), at + _INT32.size
+
+
+def _read_string(data: bytes, at: int) -> tuple[str | None, int]:
+    length: int = _INT16.unpack_from(data, at)[0]
+    at += _INT16.size
+    if length == -1:
+        return None, at
+    if not 0 <= length <= len(data) - at:
+        raise ValueError(f"a string of {length} bytes")
+    return data[at : at + length].decode(), at + length
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], note: bytes = b"") -> bytes:

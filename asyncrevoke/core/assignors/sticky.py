@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from asyncrevoke.core.assignors.assignor import Assignment, RebalanceProtocol
 from asyncrevoke.core.assignors.cooperative_sticky import plan
 from asyncrevoke.core.assignors.ownership import ReportedOwnership
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.protocol.subscription import MalformedMemberData, read_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from asyncrevoke.core.assignors.member import Member
     from asyncrevoke.core.assignors.racks import PartitionRacks
+    from asyncrevoke.model import TopicPartition
     from asyncrevoke.protocol.subscription import Subscription
 
 _INT16 = struct.Struct(">h")
@@ -72,8 +73,8 @@ def with_last_assignment(subscription: Subscription, max_owned: int) -> Subscrip
     """
     data = subscription.user_data or b""
     try:
-        owned, end = _read_partitions(data, max_owned)
-    except (struct.error, UnicodeDecodeError, ValueError):
+        owned, end = read_partitions(data, 0, max_owned)
+    except (struct.error, ValueError, MalformedMemberData):
         return dataclasses.replace(subscription, owned=(), generation=-1, user_data=None)
     generation = -1
     if len(data) >= end + _INT32.size:
@@ -82,29 +83,3 @@ def with_last_assignment(subscription: Subscription, max_owned: int) -> Subscrip
     return dataclasses.replace(
         subscription, owned=owned, generation=generation, user_data=data[end:]
     )
-
-
-def _read_partitions(data: bytes, max_owned: int) -> tuple[tuple[TopicPartition, ...], int]:
-    """The partitions, and where they end. Raises struct.error, UnicodeDecodeError, ValueError."""
-    owned: list[TopicPartition] = []
-    topics, at = _count(data, 0)
-    for _ in range(topics):
-        length: int = _INT16.unpack_from(data, at)[0]
-        at += _INT16.size
-        if not 0 <= length <= len(data) - at:
-            raise ValueError(f"a name of {length} bytes")
-        topic = data[at : at + length].decode()
-        partitions, at = _count(data, at + length)
-        if len(owned) + partitions > max_owned:
-            raise ValueError(f"more than {max_owned} partitions")
-        numbers = struct.unpack_from(f">{partitions}i", data, at)
-        owned += (TopicPartition(topic, number) for number in numbers)
-        at += _INT32.size * partitions
-    return tuple(owned), at
-
-
-def _count(data: bytes, at: int) -> tuple[int, int]:
-    count: int = _INT32.unpack_from(data, at)[0]
-    if not 0 <= count <= len(data) // _INT32.size:
-        raise ValueError(f"{count} elements in {len(data)} bytes")
-    return count, at + _INT32.size

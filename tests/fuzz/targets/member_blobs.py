@@ -30,6 +30,7 @@ from asyncrevoke.protocol.subscription import (
     Subscription,
     decode_assignment,
     decode_subscription,
+    decode_with_unread_size,
     encode_assignment,
     encode_subscription,
 )
@@ -80,7 +81,10 @@ class MemberBlobs:
                     (None, b"", random.randbytes(30), _STICKY.user_data(7, partitions))
                 ),
             )
-            kind, data = b"s", encode_subscription(subscription, random.randrange(4))
+            # A version may be claimed whose last fields are missing.
+            written, claimed = sorted(random.randrange(4) for _ in range(2))
+            data = encode_subscription(subscription, written)
+            kind, data = b"s", bytes((0, claimed)) + data[2:]
         how = random.randrange(10)
         if how < 4:
             data = damage(data, random)
@@ -123,7 +127,8 @@ class MemberBlobs:
 
     def _subscription(self, data: bytes) -> None:
         self._reported(data)
-        found = decode_subscription(data)
+        found, unread = decode_with_unread_size(data)
+        assert 0 <= unread < len(data)
         assert len(found.topics) + len(found.owned) <= len(data)
         assert all(number >= 0 for _, number in found.owned)
         reads_maps(found.user_data)

@@ -2,6 +2,7 @@
 
 import struct
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from asyncrevoke.protocol.subscription import (
     Subscription,
     decode_assignment,
     decode_subscription,
+    decode_with_unread_size,
     encode_assignment,
     encode_subscription,
 )
@@ -61,6 +63,63 @@ def test_a_newer_version_is_read_as_the_newest_known() -> None:
     newest = encode_subscription(ALL_FIELDS, 3)
     newer = struct.pack(">h", 9) + newest[2:] + b"fields of the future"
     assert decode_subscription(newer) == ALL_FIELDS
+
+
+TOPICS = bytes.fromhex("00000001 0006 6f7264657273")
+# User data, owned partitions, generation, rack.
+NULL, NONE_OWNED, SEVEN, RACK = b"\xff" * 4, bytes(4), b"\0\0\0\7", b"\0\2r1"
+ONE_OWNED = bytes.fromhex("00000001 0006 6f7264657273 00000001 00000002")
+ORDERS = Subscription(topics=("orders",))
+OWNED = Subscription(topics=("orders",), owned=(TopicPartition("orders", 2),))
+
+
+@pytest.mark.parametrize(
+    ("data", "subscription"),
+    [
+        # kafka-go 0.4.51 and @platformatic/kafka 1.35.0; the second is kafka-go's rack affinity.
+        (b"\0\1" + TOPICS + NULL, ORDERS),
+        (b"\0\1" + TOPICS + b"\0\0\0\3az1", replace(ORDERS, user_data=b"az1")),
+        (b"\0\2" + TOPICS + NULL, ORDERS),
+        (b"\0\3" + TOPICS + NULL, ORDERS),
+        (b"\0\1" + TOPICS + NULL + NULL, ORDERS),
+        (b"\0\2" + TOPICS + NULL + ONE_OWNED, OWNED),
+        (b"\0\3" + TOPICS + NULL + ONE_OWNED, OWNED),
+        (b"\0\3" + TOPICS + NULL + NULL + SEVEN + RACK, replace(ORDERS, generation=7, rack="r1")),
+        (b"\0\3" + TOPICS + NULL + ONE_OWNED + SEVEN, replace(OWNED, generation=7)),
+        (b"\0\3" + TOPICS + NULL + ONE_OWNED + SEVEN + b"\xff\xff", replace(OWNED, generation=7)),
+    ],
+)
+def test_missing_last_fields_have_their_defaults(data: bytes, subscription: Subscription) -> None:
+    assert decode_with_unread_size(data) == (subscription, 0)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"\0",
+        bytes(3),
+        b"\0\0\0\2" + ONE_OWNED[4:],
+        b"\xff\xff\xff\xfe",
+        b"\x7f" * 4,
+        ONE_OWNED[:-1],
+    ],
+)
+def test_what_is_not_valid_after_the_user_data_is_left_out_and_counted(
+    version: int, rest: bytes
+) -> None:
+    data = struct.pack(">h", version) + TOPICS + NULL + rest
+    assert decode_with_unread_size(data) == (ORDERS, len(rest))
+
+
+def test_a_rack_that_is_not_valid_leaves_the_fields_before_it() -> None:
+    data = b"\0\3" + TOPICS + NULL + ONE_OWNED + SEVEN + b"\0\5r1"
+    assert decode_with_unread_size(data) == (replace(OWNED, generation=7), 4)
+
+
+def test_the_fields_of_a_newer_version_are_not_counted() -> None:
+    newer = b"\0\4" + encode_subscription(ALL_FIELDS)[2:] + b"more"
+    assert decode_with_unread_size(newer) == (ALL_FIELDS, 0)
 
 
 def test_an_older_reader_finds_its_fields_at_the_start_of_a_newer_blob() -> None:

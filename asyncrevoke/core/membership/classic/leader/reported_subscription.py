@@ -1,8 +1,9 @@
 """The subscription of another member as its leader reads it: errors affect only its member.
 
-A subscription that cannot be read, or is too large, counts as one without topics. Illegal topic
-names are ignored, with the partitions that a member claims of them. A generation that the group has
-not had yet counts as the one before the present one.
+A subscription whose topics cannot be read, or that is too large, counts as one without topics. What
+is missing or not valid after its user data counts as not reported. Illegal topic names are ignored,
+with the partitions that a member claims of them. A generation that the group has not had yet counts
+as the one before the present one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from asyncrevoke.core.assignors.sticky import StickyAssignor, with_last_assignme
 from asyncrevoke.protocol.subscription import (
     MalformedMemberData,
     Subscription,
-    decode_subscription,
+    decode_with_unread_size,
 )
 
 if TYPE_CHECKING:
@@ -48,12 +49,14 @@ def read_subscription(metadata: bytes, generation: int, assignor: Assignor) -> R
     if len(metadata) > MAX_BYTES:
         return _unreadable(f"{len(metadata)} bytes are more than {MAX_BYTES}")
     try:
-        subscription = decode_subscription(metadata, max_topics=MAX_TOPICS, max_owned=MAX_OWNED)
+        subscription, unread = decode_with_unread_size(
+            metadata, max_topics=MAX_TOPICS, max_owned=MAX_OWNED
+        )
     except MalformedMemberData as error:
         return _unreadable(str(error))
     if isinstance(assignor, StickyAssignor):
         subscription = with_last_assignment(subscription, MAX_OWNED)
-    ignored: list[str] = []
+    ignored = [f"{unread} bytes after the user data that are not valid"] if unread else []
     topics = tuple(dict.fromkeys(filter(is_legal_topic, subscription.topics)))
     if illegal := [name for name in subscription.topics if not is_legal_topic(name)]:
         ignored.append(f"{len(illegal)} names that no topic can have, such as {_quote(illegal[0])}")

@@ -75,6 +75,14 @@ def test_a_generation_that_has_not_been_counts_as_the_last_one(
     assert taken.user_data == struct.pack(">i", 4) + b"more"
 
 
+def test_owned_partitions_that_are_not_valid_are_ignored_and_the_topics_count() -> None:
+    data = encode_subscription(VALID, 0) + b"\0\0\0\1"
+    reported = read_subscription(b"\0\1" + data[2:], 5, RANGE)
+    assert reported.subscription == Subscription(topics=("orders",))
+    assert reported.unreadable is None
+    assert reported.ignored == ("4 bytes after the user data that are not valid",)
+
+
 def test_a_negative_generation_is_none() -> None:
     assert generation_of(read(dataclasses.replace(VALID, generation=-(2**31)))) == -1
 
