@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +26,6 @@ from asyncrevoke.cli.terminal import (
     print_line,
     table_console,
 )
-from asyncrevoke.config.security import client_options
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import printable
 
@@ -167,18 +165,17 @@ def collect(
     Example: `asyncrevoke journal collect collected --topic billing-journal`
     """
     with _requires_extra():
-        from asyncrevoke.journal.topic import kafka_sink
+        from asyncrevoke.journal.topic.collecting import collect as collect_topic
 
-    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     with exit_on_errors():
         config = connection.config()
         found = asyncio.run(
-            kafka_sink.collect(
+            collect_topic(
                 topic,
                 path,
+                config,
                 max_sessions=max_sessions,
                 committed_by=partial(_committed, config),
-                **client_options(config),
             )
         )
     if as_json:

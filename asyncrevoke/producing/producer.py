@@ -229,6 +229,11 @@ class Producer:
         """Results that are neither acknowledged nor have failed."""
         return self._core.queued + sum(len(group.values) for group in self._groups)
 
+    @property
+    def last_failure(self) -> str:
+        """Why the last request failed that was sent again, for errors."""
+        return self._core.last_failure
+
     def stop(self) -> None:
         """Stop sending. Results that are not acknowledged fail."""
         self._end(ConsumerClosedError("the consumer was closed before a result was acknowledged"))

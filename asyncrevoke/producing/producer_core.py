@@ -71,7 +71,8 @@ class Outgoing(NamedTuple):
 class ProducerCore:
     """Queues results by partition, and sends one Produce at a time to each broker.
 
-    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed. With
+    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed;
+    ``last_failure`` is the reason of the last failed request, for errors. With
     ``compress_separately``, the caller compresses the large batches that :meth:`to_compress`
     returns, and they are sent after that. Without ``idempotent``, no producer id is requested, and
     a batch whose response is lost may be written twice.
@@ -102,8 +103,7 @@ class ProducerCore:
         self._active: dict[PartitionQueue, ResultTopic] = {}
         self._busy: set[int] = set()
         self._producer_id = ProducerIdState(idempotent=idempotent)
-        # The reason of the last failed request, for errors.
-        self._last_failure = "no broker has responded"
+        self.last_failure = "no broker has responded"
         self.queued_bytes = 0
 
     # --- results are queued ----------------------------------------------------------------------
@@ -252,11 +252,11 @@ class ProducerCore:
         """
         if not self._topics.is_known(topic):
             return self._topics.why_unknown(
-                topic, self._last_failure, in_time=in_time, others_wait=others_wait
+                topic, self.last_failure, in_time=in_time, others_wait=others_wait
             )
         if in_time:
             return None
-        return PublishError(topic, f"the producer's memory stays full: {self._last_failure}")
+        return PublishError(topic, f"the producer's memory stays full: {self.last_failure}")
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class ProducerCore:
         """Fail the batches that were not acknowledged in time."""
         for queue in list(self._active):
             while queue.batches and not queue.in_flight and queue.batches[0].expires_at <= now:
-                why = f"not acknowledged within {self._delivery_timeout:g} s: {self._last_failure}"
+                why = f"not acknowledged within {self._delivery_timeout:g} s: {self.last_failure}"
                 self._fail_first(queue, why)
 
     # --- responses -------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class ProducerCore:
         message = reply.message if isinstance(reply, Replied) else None
         entity = message.entity if isinstance(message, EntityResponse) else None
         if isinstance(reply, Failed):
-            self._last_failure = reply.detail or reply.kind.value
+            self.last_failure = reply.detail or reply.kind.value
         if isinstance(outgoing.message, MetadataRequest):
             metadata = message if isinstance(message, MetadataResponse) else None
             self._topics.received(now, metadata, self._active)
@@ -406,12 +406,12 @@ class ProducerCore:
     ) -> None:
         failed = reply if isinstance(reply, Failed) else None
         why, denied = self._producer_id.received(now, response, failed)
-        self._last_failure = why or self._last_failure
+        self.last_failure = why or self.last_failure
         if denied:
             # The queued records fail. The next ones request a producer id again.
             for queue in list(self._active):
                 while queue.batches:
-                    self._fail_first(queue, self._last_failure)
+                    self._fail_first(queue, self.last_failure)
 
     def _produced(
         self,
@@ -429,7 +429,7 @@ class ProducerCore:
             error, detail, offset = response
             action = self._action_for(error, queue.batches[0])
             if action in _RETRIES:
-                self._last_failure = f"the broker responds with {error.name}"
+                self.last_failure = f"the broker responds with {error.name}"
             match action:
                 case ProduceAction.ACKNOWLEDGED:
                     self._ended(queue, queue.acknowledged()).acknowledged(queue.partition, offset)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import Entities
     from asyncrevoke.runtime.session.session import Session
 
+CLEANUP_POLICY: Final = "cleanup.policy"
+"""The option that says whether a topic is compacted: "compact" is in its value."""
 # The resource type of topics.
 _TOPIC: Final = i8(2)
 

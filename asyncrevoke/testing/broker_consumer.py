@@ -9,18 +9,18 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from aiokafka import TopicPartition as Partition
-
 from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.consumer import Consumer
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.errors import ConfigError, IllegalStateError
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.requests import DeleteGroupsRequest
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import shown_option
-from asyncrevoke.runtime.net.kafka_clients import kafka_admin, kafka_consumer, kafka_producer
+from asyncrevoke.producing.delivery import CompleteDelivery
+from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.ranges.range_consumer import RangeConsumer
 from asyncrevoke.runtime.session.open_session import config_override
 from asyncrevoke.testing.cluster import Published, encode, encode_headers
 from asyncrevoke.testing.harness import forget
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.producing.producer import Producer
 
 _TOPIC_EXISTS = 36
 _PARTITIONS = 4
@@ -64,7 +65,7 @@ class BrokerConsumer:
         self._broker = broker
         self._options = cast("dict[str, Any]", dict(broker.client_options()))
         self._stack = AsyncExitStack()
-        self._producer: Any = None
+        self._producer: Producer | None = None
         self._published: dict[TopicPartition, int] = {}
 
     async def __aenter__(self) -> Self:
@@ -72,8 +73,9 @@ class BrokerConsumer:
             stack.push_async_callback(self._delete_group)
             topics = await asyncio.to_thread(self._create_topics)
             await self._begin_at_the_end(topics)
-            self._producer = kafka_producer(**self._options)
-            await stack.enter_async_context(self._producer)
+            self._producer = await stack.enter_async_context(
+                ProducerWithOwnConnections(ConsumerConfig(**self._options))
+            )
             await self._enter_consumer()
             stack.push_async_callback(self._leave_consumer)
             await self.until(lambda: self.consumer.probe().ready)
@@ -98,12 +100,28 @@ class BrokerConsumer:
         headers: Mapping[str, str | bytes | None] | None = None,
         partition: int | None = None,
     ) -> Published:
-        """Write a record. Bytes and None are unchanged, text is UTF-8, other values are JSON."""
-        sent = await self._producer.send_and_wait(
-            topic, encode(value), encode(key), partition, headers=encode_headers(headers or {})
+        """Write a record. Bytes and None are unchanged, text is UTF-8, other values are JSON.
+
+        Raises PublishError, and IllegalStateError outside of ``async with``.
+        """
+        if self._producer is None:
+            raise IllegalStateError("publish() is called inside `async with consumer_for(...)`")
+        delivery = CompleteDelivery()
+        await self._producer.queue(
+            topic,
+            partition,
+            encode(key),
+            encode(value),
+            list(encode_headers(headers or {})),
+            None,
+            delivery,
         )
-        self._published[TopicPartition(topic, sent.partition)] = sent.offset
-        return Published(topic, sent.partition, sent.offset)
+        await delivery.wait()
+        for _, error in delivery.failed:
+            raise error
+        ((_, written, offset),) = delivery.acknowledged
+        self._published[written] = offset
+        return Published(topic, written.partition, offset)
 
     async def until(self, condition: Callable[[], object], *, within: float = 30.0) -> None:
         """Wait for a condition, at most ``within`` seconds.
@@ -187,18 +205,13 @@ class BrokerConsumer:
         """Commit the end offsets for the new group, so that it reads only later records."""
         if self.consumer.config.group_id is None or not topics:
             return
-        admin: Any = kafka_admin(**self._options)
-        await admin.start()
-        try:
-            described = await admin.describe_topics(topics)
-        finally:
-            await admin.close()
-        partitions = [
-            Partition(topic["topic"], each["partition"])
-            for topic in described
-            for each in topic["partitions"]
-        ]
-        client: Any = kafka_consumer(**self._options, group_id=self.group, enable_auto_commit=False)
-        async with client:
-            client.assign(partitions)
-            await client.commit(await client.end_offsets(partitions))
+        reader = RangeConsumer(**self._options, group_id=self.group, commit_mode="manual")
+        async with reader:
+            described = await reader.describe_topics(topics)
+            partitions = [
+                TopicPartition(topic, number)
+                for topic, known in described.items()
+                for number in known.partitions
+            ]
+            reader.assign(partitions)
+            await reader.commit(await reader.end_offsets(*partitions))

@@ -5,20 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError
-
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.ranges import ALL_USED, Bounds, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import headers
 from asyncrevoke.audit.topic.batch_reader import batch_consumer, read_batches
 from asyncrevoke.audit.topic.record_hashes import record_columns
-from asyncrevoke.config.security import client_options
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.errors import BrokerError, ConfigError, RequestTimeoutError
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.printable import shown_option
 from asyncrevoke.ranges.record_fields import fields_of
-from asyncrevoke.runtime.net.kafka_clients import kafka_admin
+from asyncrevoke.ranges.topic_settings import CLEANUP_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.ranges import Range
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.journal.format.arrow import RecordBatch
+    from asyncrevoke.ranges.range_consumer import RangeConsumer
     from asyncrevoke.ranges.record_fields import Buffer
 
 
@@ -63,11 +60,11 @@ class Topic:
         """Ask the brokers for the current bounds of the topic's partitions, and whether the topic
         is compacted. Raises TopicError, and ConfigError if the topic does not exist."""
         config = replace(config, isolation_level=isolation_level)
-        try:
-            compacted = await is_compacted(name, config)
-        except KafkaError as error:
-            raise TopicError(f"{name} cannot be read: {error}") from error
         async with batch_consumer(config) as consumer:
+            try:
+                compacted = await _is_compacted(consumer, name)
+            except RequestTimeoutError as error:
+                raise TopicError(f"{name} cannot be read: {error}") from error
             described = (await consumer.describe_topics([name])).get(name)
             if described is None or not described.partitions:
                 raise ConfigError(
@@ -108,15 +105,15 @@ class Topic:
 
 
 async def is_compacted(name: str, config: ConsumerConfig) -> bool:
-    """Whether the topic is compacted."""
-    admin = kafka_admin(**client_options(config))
-    await admin.start()
+    """Whether the topic is compacted. False if it does not exist, or the user lacks
+    DESCRIBE_CONFIGS on it. Raises RequestTimeoutError if no broker responds."""
+    async with batch_consumer(config) as consumer:
+        return await _is_compacted(consumer, name)
+
+
+async def _is_compacted(consumer: RangeConsumer, name: str) -> bool:
     try:
-        topic = ConfigResource(ConfigResourceType.TOPIC, name)
-        (configured,) = await admin.describe_configs([topic])
-    finally:
-        await admin.close()
-    return any(
-        option == "cleanup.policy" and "compact" in value
-        for option, value, *_ in configured.resources[0][4]
-    )
+        settings = await consumer.topic_settings(name, (CLEANUP_POLICY,))
+    except BrokerError:
+        return False
+    return "compact" in settings.get(CLEANUP_POLICY, "")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-
-from asyncrevoke.config.security import client_options
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.net.kafka_clients import kafka_admin
+from asyncrevoke.errors import BrokerError, ConfigError
+from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.ranges.topic_settings import CLEANUP_POLICY
 from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.reading.offsets import configured
 from asyncrevoke.spark.reading.range_reader import RangeReader
@@ -111,19 +109,11 @@ def _gap(sample: OffsetRange, offset: int) -> str:
 
 
 async def _cleanup_policy(config: ConsumerConfig, topic: str) -> str:
-    admin: Any = kafka_admin(**client_options(config))  # half typed
-    await admin.start()
-    try:
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=None)
-        responses = await admin.describe_configs([resource])
-    finally:
-        await admin.close()
-    for response in responses:
-        for described in response.resources:
-            for entry in described[4]:
-                if entry[0] == "cleanup.policy":
-                    return cast("str", entry[1])
-    raise ConfigError(
-        f"the brokers do not report the cleanup.policy of {topic} (the user needs DESCRIBE_CONFIGS "
-        f"on it): grant that, or {_FIX}"
-    )
+    async with consumer_of(config) as consumer:
+        try:
+            return (await consumer.topic_settings(topic, (CLEANUP_POLICY,)))[CLEANUP_POLICY]
+        except (BrokerError, KeyError) as error:
+            raise ConfigError(
+                f"the brokers do not report the cleanup.policy of {topic} (the user needs "
+                f"DESCRIBE_CONFIGS on it): grant that, or {_FIX}"
+            ) from error

@@ -24,7 +24,7 @@ from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.observer import committed_offsets
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.topic.kafka_sink import collect
+from asyncrevoke.journal.topic.collecting import collect
 from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
 
 if TYPE_CHECKING:
@@ -352,9 +352,7 @@ async def test_a_journal_in_a_topic_is_collected_and_audited(
         async with GroupsClient(config) as brokers:
             return await committed_offsets(brokers, group)
 
-    collected = await collect(
-        sink, tmp_path / "all", committed_by=committed_by, bootstrap_servers=servers
-    )
+    collected = await collect(sink, tmp_path / "all", config, committed_by=committed_by)
     assert (collected.sessions, collected.invalid) == (2, 0)
     snapshot = read_snapshot(tmp_path / "all", kafka_topic, kafka_topic)
     assert snapshot is not None
@@ -364,9 +362,9 @@ async def test_a_journal_in_a_topic_is_collected_and_audited(
     assert result.status == "INCONCLUSIVE"
     assert {a.kind for a in result.anomalies} <= {"redelivery", "journal_gap"}
     with pytest.raises(ConfigError, match="is not empty: use a new folder"):
-        await collect(sink, tmp_path / "all", bootstrap_servers=servers)
+        await collect(sink, tmp_path / "all", config)
     with pytest.raises(ConfigError, match="no topic 'nothing'"):
-        await collect("nothing", tmp_path / "none", bootstrap_servers=servers)
+        await collect("nothing", tmp_path / "none", config)
 
 
 async def test_no_offset_is_committed_if_the_journal_topic_rejects_the_journal(

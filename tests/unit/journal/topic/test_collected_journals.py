@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from unit.journal.written_journal import START, A, B, record
 
-from asyncrevoke import JournalError
+from asyncrevoke import ConsumerConfig, JournalError, TopicPartition
 from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, frames, header_frame
 from asyncrevoke.journal.format.schema import RowKind
@@ -17,10 +17,10 @@ from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.encoding import encode
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.segments import JournalSession, sessions
-from asyncrevoke.journal.topic import collected_folder as collecting
-from asyncrevoke.journal.topic import kafka_sink
+from asyncrevoke.journal.topic import collected_folder, collecting
 from asyncrevoke.journal.topic.collected_folder import CollectedFolder, RowRanges
-from asyncrevoke.journal.topic.kafka_sink import collect, pieces
+from asyncrevoke.journal.topic.collecting import Collected, collect
+from asyncrevoke.journal.topic.kafka_sink import pieces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -48,33 +48,36 @@ def log_of(name: str, some: Iterable[Frame], first: int = 0) -> bytes:
 
 
 class _Consumer:
-    def __init__(self, **_options: object) -> None: ...
+    """One partition, whose values :func:`collected` gives."""
 
-    async def start(self) -> None: ...
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def stop(self) -> None: ...
+    async def __aexit__(self, *_error: object) -> None: ...
 
-    def assign(self, _partitions: object) -> None: ...
-
-    async def seek_to_beginning(self, *_partitions: object) -> None: ...
+    async def beginning_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
 
 
 def collected(
     monkeypatch: pytest.MonkeyPatch, folder: Path, *values: bytes | None, **options: Any
-) -> kafka_sink.Collected:
+) -> Collected:
     """What is made of a topic with these values."""
 
-    async def partitions(_topic: str, _options: object) -> list[object]:
-        return []
+    async def partitions(topic: str, _config: ConsumerConfig) -> list[TopicPartition]:
+        return [TopicPartition(topic, 0)]
 
-    async def of_topic(_consumer: object, _partitions: object) -> AsyncIterator[bytes | None]:
+    async def of_topic(_consumer: object, _positions: object) -> AsyncIterator[bytes | None]:
         for value in values:
             yield value
 
-    monkeypatch.setattr(kafka_sink, "kafka_consumer", _Consumer)
-    monkeypatch.setattr(kafka_sink, "_partitions", partitions)
-    monkeypatch.setattr(kafka_sink, "_until_end", of_topic)
-    return asyncio.run(collect("billing-journal", folder, **options))
+    def consumer_of(_config: ConsumerConfig) -> _Consumer:
+        return _Consumer()
+
+    monkeypatch.setattr(collecting, "consumer_of", consumer_of)
+    monkeypatch.setattr(collecting, "_partitions", partitions)
+    monkeypatch.setattr(collecting, "_to_the_end", of_topic)
+    return asyncio.run(collect("billing-journal", folder, ConsumerConfig(), **options))
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "..", ".", "", "a", "a\0", f"{A}/"])
@@ -136,7 +139,7 @@ def test_a_topic_with_more_sessions_than_may_be_is_rejected(
 def test_few_files_are_open_however_many_sessions_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collecting, "_MOST_OPEN", 1)
+    monkeypatch.setattr(collected_folder, "_MOST_OPEN", 1)
     found = collected(
         monkeypatch, tmp_path / "c", piece(A), piece(B), piece(A, 11), piece(A, 21), piece(B, 11)
     )
@@ -165,8 +168,8 @@ def test_ranges_of_rows_become_one_when_nothing_is_between_them() -> None:
 
 
 def test_a_collected_folder_begins_with_nothing(tmp_path: Path) -> None:
-    collected_folder = CollectedFolder(tmp_path / "c")
-    collected_folder.begin()
-    collected_folder.seal()
-    assert (collected_folder.sessions, collected_folder.rows) == (0, 0)
+    written = CollectedFolder(tmp_path / "c")
+    written.begin()
+    written.seal()
+    assert (written.sessions, written.rows) == (0, 0)
     assert not list((tmp_path / "c").iterdir())
