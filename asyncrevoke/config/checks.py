@@ -135,6 +135,13 @@ def offset_reset(name: str, value: object) -> object:
     return choice("earliest", "latest", "error", extra="a timedelta")(name, value)
 
 
+def time_ago(name: str, value: timedelta) -> timedelta:
+    """How long ago a time is."""
+    if value < timedelta(0):
+        raise ConfigError(f"{name}={shown_option(value)}: how long ago, so not negative")
+    return value
+
+
 def choice(*values: str, extra: str = "") -> Check:
     """One of ``values``; ``extra`` names further values that the caller accepts."""
 

@@ -23,7 +23,7 @@ from asyncrevoke.config.consumer_options import (
     ValueAs,
 )
 from asyncrevoke.config.names import explain_unknown, old_name
-from asyncrevoke.config.security_checks import check_security
+from asyncrevoke.config.security_checks import DEFAULT_MECHANISM, check_security
 from asyncrevoke.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class ConsumerConfig:
     """The certificates to trust, and the client's own, for ``SSL`` and ``SASL_SSL``. None uses
     ``ssl.create_default_context()``, which trusts the system's."""
 
-    sasl_mechanism: SaslMechanism = "PLAIN"
+    sasl_mechanism: SaslMechanism = DEFAULT_MECHANISM
     """How the client authenticates, for ``SASL_PLAINTEXT`` and ``SASL_SSL``. GSSAPI needs the
     package ``gssapi``."""
 

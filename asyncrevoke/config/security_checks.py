@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from asyncrevoke.errors import ConfigError
+
+if TYPE_CHECKING:
+    from asyncrevoke.config.consumer_options import SaslMechanism
+
+
+class _NotGiven(str):
+    """The default value of an option, which is equal to the same value given by the user."""
+
+    __slots__ = ()
+
+
+DEFAULT_MECHANISM: Final = cast("SaslMechanism", _NotGiven("PLAIN"))
 
 
 class _SecurityOptions(Protocol):
@@ -33,8 +45,7 @@ def check_security(config: _SecurityOptions) -> None:
             f'use security_protocol="{"SASL_SSL" if protocol.startswith("SASL") else "SSL"}"'
         )
     if not protocol.startswith("SASL"):
-        # A given "PLAIN" looks like the default.
-        given = ["sasl_mechanism"] if config.sasl_mechanism != "PLAIN" else []
+        given = [] if isinstance(config.sasl_mechanism, _NotGiven) else ["sasl_mechanism"]
         names = ("sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider")
         given += [name for name in names if getattr(config, name) is not None]
         if given:

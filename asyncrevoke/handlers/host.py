@@ -285,6 +285,7 @@ class HandlerHost:
             self._config,
             session.application_log,
             session.deadline,
+            session.membership,
         )
         session.lifespans.run_by(lifespans)
         return lifespans

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.config.checks import time_ago
 from asyncrevoke.config.topics import check_topics
 from asyncrevoke.errors import (
     ConfigError,
@@ -200,9 +201,7 @@ def _checked(name: str, moment: object) -> Moment | None:
     if moment is None:
         return None
     if isinstance(moment, timedelta):
-        if moment < timedelta(0):
-            raise ConfigError(f"{name}={shown_option(moment)}: how long ago, so not negative")
-        return moment
+        return time_ago(name, moment)
     if not isinstance(moment, datetime):
         raise ConfigError(
             f"{name}={shown_option(moment)}: use a datetime with a time zone, or a timedelta: how "

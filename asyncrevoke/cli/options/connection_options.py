@@ -49,8 +49,11 @@ class ConnectionOptions:
         ),
     ] = field(default=None, repr=False)
     sasl_mechanism: Annotated[
-        str, typer.Option(help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER.")
-    ] = "PLAIN"
+        str | None,
+        typer.Option(
+            help="PLAIN (the default), SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER."
+        ),
+    ] = None
     sasl_username: Annotated[str | None, typer.Option(envvar="ASYNCREVOKE_SASL_USERNAME")] = None
     sasl_password: Annotated[
         str | None,
@@ -78,11 +81,12 @@ class ConnectionOptions:
             "bootstrap_servers": self.bootstrap_servers or _LOCAL,
             "security_protocol": cast("SecurityProtocol", self.security_protocol),
             "ssl_context": self._tls(),
-            "sasl_mechanism": cast("SaslMechanism", self.sasl_mechanism),
             "sasl_plain_username": self.sasl_username,
             "sasl_plain_password": self.sasl_password,
             "sasl_scram_max_iterations": self.sasl_scram_max_iterations,
         }
+        if self.sasl_mechanism is not None:
+            given["sasl_mechanism"] = cast("SaslMechanism", self.sasl_mechanism)
         if self.sasl_mechanism == "OAUTHBEARER":
             from asyncrevoke.groups.token import given_token
 

@@ -7,6 +7,7 @@ import enum
 from typing import TYPE_CHECKING, Protocol, cast
 
 from asyncrevoke.errors import CallbackTimeoutError, HandlerCancelledError, PartitionLostError
+from asyncrevoke.runtime.hooks.application_calls import calling
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
     from asyncrevoke.handlers.lifespans.lifespan_function import OpenLifespan
     from asyncrevoke.handlers.policy.log import HandlerLogger
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 # A lifespan is cancelled so many seconds after its partition was lost, and abandoned so many
 # seconds after that.
@@ -66,6 +68,7 @@ class LifespanTask:
         owner: LifespanOwner,
         log: HandlerLogger,
         *,
+        membership: MembershipGuard,
         enter_timeout: float,
         exit_timeout: float,
         before: asyncio.Future[None] | None,
@@ -75,6 +78,7 @@ class LifespanTask:
         self._open_one = open_one
         self._owner = owner
         self._log = log
+        self._membership = membership
         self._enter_timeout = enter_timeout
         self._exit_timeout = exit_timeout
         self._loop = asyncio.get_running_loop()
@@ -165,9 +169,10 @@ class LifespanTask:
             if before is not None:
                 # The lifespan of a lost assignment of this partition may still write.
                 await asyncio.wait((before,))
-            async with limit:
-                manager = self._open_one(self.partition)
-                state = await manager.__aenter__()
+            with calling(self._membership):
+                async with limit:
+                    manager = self._open_one(self.partition)
+                    state = await manager.__aenter__()
         except asyncio.CancelledError as error:
             self._entry_cancelled(error)
             return None
@@ -203,8 +208,9 @@ class LifespanTask:
         warning = self._loop.call_later(_WARN_AFTER, self._log_slow_exit)
         limit = asyncio.timeout(self._exit_timeout)
         try:
-            async with limit:
-                await manager.__aexit__(None, None, None)
+            with calling(self._membership):
+                async with limit:
+                    await manager.__aexit__(None, None, None)
         except asyncio.CancelledError as error:
             if self._lost:
                 self._log.warning(
@@ -230,7 +236,8 @@ class LifespanTask:
     async def _exit_lost(self, manager: AbstractAsyncContextManager[object]) -> None:
         lost = PartitionLostError([self.partition.topic_partition])
         try:
-            await manager.__aexit__(PartitionLostError, lost, None)
+            with calling(self._membership):
+                await manager.__aexit__(PartitionLostError, lost, None)
         except asyncio.CancelledError:
             self._log.warning(
                 "partition lifespan cancelled: still running after its partition was lost",

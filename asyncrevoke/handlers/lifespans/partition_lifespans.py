@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.model import TopicPartition
     from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvent
+    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # Seconds that cancelled lifespans have to end, unless closing has less time.
@@ -61,8 +62,10 @@ class PartitionLifespans:
         config: ConsumerConfig,
         log: HandlerLogger,
         deadline: ShutdownDeadline,
+        membership: MembershipGuard,
     ) -> None:
         self._open_one = open_one
+        self._membership = membership
         self._source = source
         self._log = log
         self._deadline = deadline
@@ -195,6 +198,7 @@ class PartitionLifespans:
             self._open_one,
             self,
             self._log,
+            membership=self._membership,
             enter_timeout=self._enter_timeout,
             exit_timeout=self._exit_timeout,
             before=None if before is None else before.ended,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol
 
 from asyncrevoke.handlers.workers.turn import Turn
 from asyncrevoke.handlers.workers.worker import ItemDispatch, T, Worker
-from asyncrevoke.runtime.session.membership_guard import run_handlers_of
+from asyncrevoke.runtime.hooks.application_calls import run_handlers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

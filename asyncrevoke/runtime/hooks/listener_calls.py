@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.errors import CallbackTimeoutError
+from asyncrevoke.runtime.hooks.application_calls import calling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -108,6 +109,7 @@ class ListenerCalls:
             callback = getattr(self._listener, "on_partitions_revoked", None)
         if callback is None:
             return
-        done: object = callback(argument)
-        if inspect.isawaitable(done):
-            await done
+        with calling(self):
+            done: object = callback(argument)
+            if inspect.isawaitable(done):
+                await done

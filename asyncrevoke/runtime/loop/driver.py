@@ -242,10 +242,6 @@ class Driver:
             return False
         return True
 
-    def is_calling_listener(self) -> bool:
-        """Whether the current task runs a callback of the listener."""
-        return self._listener_task is not None and self._listener_task is asyncio.current_task()
-
     @property
     def stopped(self) -> bool:
         """Whether no requests are sent any more."""

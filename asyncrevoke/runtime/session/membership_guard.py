@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -29,21 +28,6 @@ class MembershipGuard(Protocol):
         """Done when records may be started. It fails, or is cancelled, if the consumer ends first.
         Cancelling it has no effect on others."""
         ...
-
-
-# The membership of each consumer of which the current task, or the one that has created it, runs a
-# handler. It is set once in the context of the workers, not for each record.
-_memberships: ContextVar[tuple[MembershipGuard, ...]] = ContextVar("memberships", default=())
-
-
-def run_handlers_of(membership: MembershipGuard, context: Context) -> None:
-    """Tasks with this context run handlers of this member."""
-    context.run(_memberships.set, (*_memberships.get(), membership))
-
-
-def is_in_handler_of(membership: MembershipGuard) -> bool:
-    """Whether the current task, or the one that has created it, runs a handler of this member."""
-    return membership in _memberships.get()
 
 
 async def may_begin(membership: MembershipGuard) -> None:

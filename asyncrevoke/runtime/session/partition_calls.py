@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from asyncrevoke.config.checks import time_ago
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
 from asyncrevoke.printable import shown_option
@@ -127,9 +128,9 @@ class PartitionCalls(SessionCalls):
         """The first offset at or after each time, None without one.
 
         A time is a datetime with a time zone, a timedelta before now, or milliseconds since the
-        epoch. Raises ConfigError for another type, and ValueError for a time before the epoch, for
-        a datetime without a time zone, and for an int from 10^9 to 10^11, which are seconds since
-        the epoch.
+        epoch. Raises ConfigError for another type and for a negative timedelta, and ValueError for
+        a time before the epoch, for a datetime without a time zone, and for an int from 10^9 to
+        10^11, which are seconds since the epoch.
         """
         session = self._readable()
         wanted: dict[TopicPartition, int] = {}
@@ -208,7 +209,8 @@ def to_timestamp(
     """Milliseconds since the epoch from a user's argument. Raises ConfigError and ValueError."""
     given = cast("object", at)
     if isinstance(given, timedelta):
-        given = round((wall_clock() - given.total_seconds()) * 1000)
+        ago = time_ago(str(partition), given)
+        given = round((wall_clock() - ago.total_seconds()) * 1000)
     elif isinstance(given, datetime):
         if given.tzinfo is None:
             raise ValueError(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from asyncrevoke.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.model import PollResult
+from asyncrevoke.runtime.hooks.application_calls import is_called_by, would_wait
 from asyncrevoke.runtime.loop.event_loop import other_event_loop
 from asyncrevoke.runtime.loop.poll_boundary import PollBoundary
-from asyncrevoke.runtime.session.membership_guard import ConsumerMembership, is_in_handler_of
+from asyncrevoke.runtime.session.membership_guard import ConsumerMembership
 from asyncrevoke.runtime.session.record_iterator import RecordIterator
 from asyncrevoke.runtime.session.shutdown import Shutdown
 from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
@@ -170,6 +171,8 @@ class Session:
 
     async def unsubscribe(self) -> None:
         """Drain, commit, release, and leave the group."""
+        if is_called_by(self.membership):
+            raise would_wait("unsubscribe()", "call it in another task")
 
         def begin() -> int:
             self._owners.leave(sorted(self.core.assignment.partitions()))
@@ -483,11 +486,8 @@ class Session:
     async def aclose(self, *, graceful: bool = True) -> None:
         """Close within ``close_timeout``; see :meth:`Shutdown.aclose`."""
         self.check_loop()
-        if graceful and is_in_handler_of(self.membership):
-            raise IllegalStateError(
-                "aclose() would wait for the handler, or the task of a task group, that calls it: "
-                "call consumer.stop() instead, and return"
-            )
+        if graceful and is_called_by(self.membership, self._listener):
+            raise would_wait("aclose()", "call consumer.stop() instead, and return")
         self._reads.report()
         await self._shutdown.aclose(graceful=graceful)
 

@@ -49,8 +49,6 @@ class Shutdown:
         self._failure_raised = False
         # Resolved when everything has ended.
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        # False if a callback of the listener closes the consumer: it cannot wait for itself.
-        self._wait_for_listener = True
 
     @property
     def begun(self) -> bool:
@@ -111,9 +109,6 @@ class Shutdown:
         closing = self._close_task(asyncio.current_task())
         if not graceful:
             _resolve(self._urgent)
-        called_back = self._driver.is_calling_listener()
-        if called_back:
-            self._wait_for_listener = False
         if closing.done() and self._failure_raised:
             return
         try:
@@ -123,8 +118,7 @@ class Shutdown:
             raise
         except asyncio.CancelledError:
             _resolve(self._urgent)
-            if not called_back:
-                await asyncio.wait((closing,), timeout=URGENT_CLOSE_SECONDS)
+            await asyncio.wait((closing,), timeout=URGENT_CLOSE_SECONDS)
             raise
 
     async def _close(self, caller: asyncio.Task[object] | None, deadline: Deadline) -> None:
@@ -231,8 +225,7 @@ class Shutdown:
                 # A second time: this cancels what closes resources.
                 self.handlers.cancel()
                 await self._wait(self.handlers, until=until + _AFTER_DEADLINE)
-        if self._wait_for_listener:
-            await self._driver.listener_called(max(until, self._driver.now() + _AFTER_DEADLINE))
+        await self._driver.listener_called(max(until, self._driver.now() + _AFTER_DEADLINE))
 
     def _abandon_handlers(self) -> None:
         handlers = self.handlers

@@ -144,10 +144,11 @@ class ReplayJob:
                 "the consumer's ssl_context cannot be sent to Spark's reader: pass "
                 'source_options={"ssl_cafile": ...}, or use engine="direct"'
             )
+        sasl = config.security_protocol.startswith("SASL")
         options = {
             "bootstrap_servers": self._servers(config),
             "security_protocol": config.security_protocol,
-            "sasl_mechanism": config.sasl_mechanism,
+            "sasl_mechanism": config.sasl_mechanism if sasl else None,
             "sasl_plain_username": config.sasl_plain_username,
             "sasl_plain_password": config.sasl_plain_password,
             "isolation_level": self.isolation_level,

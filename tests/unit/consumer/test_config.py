@@ -111,6 +111,7 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"security_protocol": "SSL", "sasl_plain_username": "me"}, "use security_protocol SASL_SSL"),
     ({"security_protocol": "TLS"}, '"SASL_SSL"'),
     ({"sasl_mechanism": "SCRAM-SHA-512"}, "use security_protocol SASL_PLAINTEXT or SASL_SSL"),
+    ({"sasl_mechanism": "PLAIN"}, "use security_protocol SASL_PLAINTEXT or SASL_SSL"),
     (
         {"sasl_mechanism": "SCRAM-SHA-256", "security_protocol": "SSL"},
         "use security_protocol SASL_SSL",

@@ -341,6 +341,7 @@ async def test_a_time_is_a_datetime_a_timedelta_or_milliseconds(
         (-1, ValueError, "use beginning_offsets or end_offsets"),
         (datetime(1969, 1, 1, tzinfo=UTC), ValueError, "is negative"),
         (timedelta(days=100_000), ValueError, "is negative"),
+        (timedelta(hours=-1), ConfigError, "how long ago, so not negative"),
         (datetime(2026, 1, 1), ValueError, r"use datetime\(..., tzinfo=...\)"),  # noqa: DTZ001
         (2**63, ValueError, "more than 64 bits"),
         (1_764_000_000.5, ConfigError, "a time is a datetime"),

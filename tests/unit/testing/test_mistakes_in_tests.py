@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from asyncrevoke import Consumer, IllegalStateError, Record
+from asyncrevoke import Consumer, ConsumerClosedError, IllegalStateError, Record
 from asyncrevoke.testing import TestConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 
 async def test_a_handler_that_closes_its_consumer_gets_an_error_at_once() -> None:
@@ -53,6 +57,93 @@ async def test_a_task_of_a_task_group_that_closes_its_consumer_gets_an_error_at_
         task = asyncio.create_task(loop())
         await t.publish("orders", b"")
         await task
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("callback", ["on_partitions_assigned", "on_partitions_revoked"])
+@pytest.mark.parametrize("within_task", [False, True])
+async def test_a_callback_of_a_listener_that_closes_its_consumer_gets_an_error_at_once(
+    callback: str, within_task: bool
+) -> None:
+    errors: list[str] = []
+
+    class Listener:
+        pass
+
+    async def close(_partitions: object) -> None:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(IllegalStateError) as caught:
+            await (asyncio.create_task(consumer.aclose()) if within_task else consumer.aclose())
+        assert asyncio.get_running_loop().time() == began
+        errors.append(str(caught.value))
+
+    setattr(Listener, callback, staticmethod(close))
+    consumer = Consumer("orders", group_id="billing", listener=cast("Any", Listener()))
+    async with TestConsumer(consumer):
+        pass
+    assert errors
+    assert all("call consumer.stop() instead" in error for error in errors)
+
+
+async def test_a_task_that_a_callback_has_started_may_close_the_consumer_later() -> None:
+    closing: list[asyncio.Task[None]] = []
+
+    class Listener:
+        def on_partitions_assigned(self, _partitions: object) -> None:
+            closing.append(asyncio.create_task(consumer.aclose()))
+
+    consumer = Consumer("orders", group_id="billing", listener=cast("Any", Listener()))
+    async with TestConsumer(consumer) as t:
+        await t.advance(1)
+        await closing[0]
+        with pytest.raises(ConsumerClosedError):
+            await consumer.commit()
+
+
+@pytest.mark.parametrize("when", ["entered", "exited"])
+async def test_a_partition_lifespan_that_closes_its_consumer_gets_an_error_at_once(
+    when: str,
+) -> None:
+    consumer = Consumer(group_id="billing")
+    errors: list[str] = []
+
+    @consumer.handler("orders")
+    async def handle(value: bytes) -> None: ...
+
+    async def close(now: str) -> None:
+        if when == now and not errors:
+            for call in (consumer.aclose(), consumer.unsubscribe()):
+                with pytest.raises(IllegalStateError, match="partition lifespan") as caught:
+                    await call
+                errors.append(str(caught.value))
+
+    @consumer.partition_lifespan
+    async def state(_partition: object) -> AsyncGenerator[None]:
+        await close("entered")
+        yield
+        await close("exited")
+
+    async with TestConsumer(consumer) as t:
+        began = t.time
+        await t.advance(0)
+        await t.revoke(("orders", 0))
+    assert errors
+    assert t.time - began < 5
+
+
+async def test_a_handler_that_unsubscribes_its_consumer_gets_an_error_at_once() -> None:
+    consumer = Consumer(group_id="billing")
+    errors: list[str] = []
+
+    @consumer.handler("orders")
+    async def handle(value: bytes) -> None:
+        with pytest.raises(IllegalStateError, match="call it in another task") as caught:
+            await consumer.unsubscribe()
+        errors.append(str(caught.value))
+
+    async with TestConsumer(consumer) as t:
+        await t.publish("orders", b"")
+        await t.advance(1)
     assert len(errors) == 1
 
 

@@ -293,7 +293,7 @@ async def test_the_last_callback_of_a_listener_may_ask_for_offsets(protocol: Gro
         assert "partitions are released after their final commit" in str(said[call])
 
 
-async def test_a_listener_may_close_the_consumer() -> None:
+async def test_a_listener_that_closes_the_consumer_raises_an_error_that_the_step_raises() -> None:
     class Closing(RebalanceListener):
         async def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
             await ours.aclose()
@@ -301,7 +301,9 @@ async def test_a_listener_may_close_the_consumer() -> None:
     ours = ScriptedConsumer("orders", group_id="billing", close_timeout=1, listener=Closing())
     await ours.start()
     ours.tell(Notify(NotifyKind.ASSIGNED, frozenset({TopicPartition("orders", 0)})))
-    await until(lambda: ours.requests.closed)
+    with pytest.raises(IllegalStateError, match=r"call consumer\.stop"):
+        await anext(ours)
+    await ours.aclose()
 
 
 async def test_a_failed_consumer_closes_at_once() -> None:
