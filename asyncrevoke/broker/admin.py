@@ -66,7 +66,7 @@ _CONTROLLER_TIMEOUT = i32Timedelta.parse(datetime.timedelta(seconds=REQUEST_TIME
 class CreateTopicsRequest(EntityRequest[CreateTopicsResponse], frozen=True, kw_only=True):
     """Creates topics."""
 
-    entities: ClassVar[Entities] = ((create_topics.CreateTopicsRequest, CreateTopicsResponse),)
+    entities: ClassVar[Entities] = (create_topics.CreateTopicsRequest, CreateTopicsResponse)
     topics: tuple[create_topics.CreatableTopic, ...]
     timeout: i32Timedelta = _CONTROLLER_TIMEOUT
 
@@ -75,7 +75,8 @@ class CreatePartitionsRequest(EntityRequest[CreatePartitionsResponse], frozen=Tr
     """Adds partitions to topics."""
 
     entities: ClassVar[Entities] = (
-        (create_partitions.CreatePartitionsRequest, CreatePartitionsResponse),
+        create_partitions.CreatePartitionsRequest,
+        CreatePartitionsResponse,
     )
     topics: tuple[create_partitions.CreatePartitionsTopic, ...]
     timeout: i32Timedelta = _CONTROLLER_TIMEOUT
@@ -85,7 +86,7 @@ class CreatePartitionsRequest(EntityRequest[CreatePartitionsResponse], frozen=Tr
 class DeleteTopicsRequest(EntityRequest[DeleteTopicsResponse], frozen=True, kw_only=True):
     """Deletes topics."""
 
-    entities: ClassVar[Entities] = ((delete_topics.DeleteTopicsRequest, DeleteTopicsResponse),)
+    entities: ClassVar[Entities] = (delete_topics.DeleteTopicsRequest, DeleteTopicsResponse)
     topic_names: tuple[TopicName, ...]
     timeout: i32Timedelta = _CONTROLLER_TIMEOUT
 
@@ -93,7 +94,7 @@ class DeleteTopicsRequest(EntityRequest[DeleteTopicsResponse], frozen=True, kw_o
 class CreateAclsRequest(EntityRequest[CreateAclsResponse], frozen=True, kw_only=True):
     """Adds access rules."""
 
-    entities: ClassVar[Entities] = ((create_acls.CreateAclsRequest, CreateAclsResponse),)
+    entities: ClassVar[Entities] = (create_acls.CreateAclsRequest, CreateAclsResponse)
     creations: tuple[create_acls.AclCreation, ...]
 
 

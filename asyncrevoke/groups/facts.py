@@ -9,8 +9,9 @@ from asyncrevoke.model import TopicPartition
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One group among all. ``type`` is ``classic`` or ``consumer`` (KIP-848); it and ``state`` are
-    empty if the broker does not report them. ``members`` is their number, None if the group could
-    not be described. ``lag`` is that of :class:`GroupFacts`."""
+    empty if the broker does not list them and the group could not be described. ``members`` is
+    their number, None if the group could not be described. ``lag`` is that of
+    :class:`GroupFacts`."""
 
     group: str
     type: str = ""

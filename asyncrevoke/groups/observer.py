@@ -102,8 +102,8 @@ async def _list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
             if group.protocol_type in (_CONSUMER, ""):
                 found[group.group_id] = GroupSummary(
                     group=group.group_id,
-                    type=str(getattr(group, "group_type", "")).lower(),
-                    state=str(getattr(group, "group_state", "")),
+                    type=group.group_type.lower(),
+                    state=group.group_state,
                 )
     return [found[name] for name in sorted(found)]
 

@@ -40,6 +40,11 @@ async def summarize_groups(
                     continue
                 else:
                     summaries[summary.group] = msgspec.structs.replace(
-                        summary, members=len(facts.members), lag=facts.lag
+                        summary,
+                        # Brokers before Apache Kafka 2.6 list no states, before 3.8 no types.
+                        type=summary.type or facts.type,
+                        state=summary.state or facts.state,
+                        members=len(facts.members),
+                        lag=facts.lag,
                     )
     return list(summaries.values())

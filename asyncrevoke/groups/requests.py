@@ -1,8 +1,8 @@
-"""Requests about groups, in the versions of Apache Kafka 2.5 and newer."""
+"""Requests about groups."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 from kio.schema.consumer_group_describe.v0 import request as describe_0
 from kio.schema.consumer_group_describe.v0 import response as described_0
@@ -10,10 +10,6 @@ from kio.schema.delete_groups.v2 import request as delete_2
 from kio.schema.delete_groups.v2 import response as deleted_2
 from kio.schema.describe_groups.v5 import request as describe_5
 from kio.schema.describe_groups.v5 import response as described_5
-from kio.schema.list_groups.v3 import request as list_3
-from kio.schema.list_groups.v3 import response as listed_3
-from kio.schema.list_groups.v4 import request as list_4
-from kio.schema.list_groups.v4 import response as listed_4
 from kio.schema.list_groups.v5 import request as list_5
 from kio.schema.list_groups.v5 import response as listed_5
 
@@ -34,19 +30,12 @@ if TYPE_CHECKING:
 
     from asyncrevoke.model import TopicPartition
 
-ListedGroups: TypeAlias = (
-    listed_5.ListGroupsResponse | listed_4.ListGroupsResponse | listed_3.ListGroupsResponse
-)
 
+class ListGroupsRequest(EntityRequest[listed_5.ListGroupsResponse], frozen=True, kw_only=True):
+    """The groups that a broker coordinates; with states since 2.6, with types since 3.8. The state
+    and type that a broker does not say are empty."""
 
-class ListGroupsRequest(EntityRequest[ListedGroups], frozen=True, kw_only=True):
-    """The groups that a broker coordinates; with states since 2.6, with types since 3.8."""
-
-    entities: ClassVar[Entities] = (
-        (list_5.ListGroupsRequest, listed_5.ListGroupsResponse),
-        (list_4.ListGroupsRequest, listed_4.ListGroupsResponse),
-        (list_3.ListGroupsRequest, listed_3.ListGroupsResponse),
-    )
+    entities: ClassVar[Entities] = (list_5.ListGroupsRequest, listed_5.ListGroupsResponse)
 
 
 class DescribeGroupsRequest(
@@ -55,7 +44,8 @@ class DescribeGroupsRequest(
     """Classic groups; sent to their coordinator."""
 
     entities: ClassVar[Entities] = (
-        (describe_5.DescribeGroupsRequest, described_5.DescribeGroupsResponse),
+        describe_5.DescribeGroupsRequest,
+        described_5.DescribeGroupsResponse,
     )
     groups: tuple[str, ...]
     include_authorized_operations: bool = False
@@ -67,7 +57,8 @@ class ConsumerGroupDescribeRequest(
     """Groups of KIP-848; sent to their coordinator."""
 
     entities: ClassVar[Entities] = (
-        (describe_0.ConsumerGroupDescribeRequest, described_0.ConsumerGroupDescribeResponse),
+        describe_0.ConsumerGroupDescribeRequest,
+        described_0.ConsumerGroupDescribeResponse,
     )
     group_ids: tuple[str, ...]
     include_authorized_operations: bool = False
@@ -76,7 +67,7 @@ class ConsumerGroupDescribeRequest(
 class DeleteGroupsRequest(EntityRequest[deleted_2.DeleteGroupsResponse], frozen=True, kw_only=True):
     """Deletes groups without members, with their offsets; sent to their coordinator."""
 
-    entities: ClassVar[Entities] = ((delete_2.DeleteGroupsRequest, deleted_2.DeleteGroupsResponse),)
+    entities: ClassVar[Entities] = (delete_2.DeleteGroupsRequest, deleted_2.DeleteGroupsResponse)
     groups_names: tuple[str, ...]
 
 

@@ -26,18 +26,18 @@ _ALL: Final = i16(-1)
 
 
 class ProduceRequest(EntityRequest[ProduceResponse], frozen=True, kw_only=True):
-    """Writes record batches. Version 8: Apache Kafka 2.4 and later."""
+    """Writes record batches."""
 
-    entities: ClassVar[Entities] = ((produce.ProduceRequest, ProduceResponse),)
+    entities: ClassVar[Entities] = (produce.ProduceRequest, ProduceResponse)
     topic_data: tuple[produce.TopicProduceData, ...]
     timeout: i32Timedelta
     acks: i16 = _ALL
 
 
 class InitProducerIdRequest(EntityRequest[InitProducerIdResponse], frozen=True, kw_only=True):
-    """Requests a producer id without transactions. Version 2: Apache Kafka 2.4 and later."""
+    """Requests a producer id without transactions."""
 
-    entities: ClassVar[Entities] = ((InitProducerIdEntity, InitProducerIdResponse),)
+    entities: ClassVar[Entities] = (InitProducerIdEntity, InitProducerIdResponse)
     transactional_id: None = None
     transaction_timeout: i32Timedelta = i32Timedelta.parse(datetime.timedelta(seconds=60))
 

@@ -1,8 +1,6 @@
 """Encodes requests and decodes responses, in a version that the client and the broker support.
 
-Each request has at least two versions, the preferred one first. They cover brokers from Apache
-Kafka 2.4 on, and newer ones that drop old versions. A version without tagged fields is preferred
-where it lacks nothing: it is smaller, and ``guard.py`` walks it faster.
+``dialects/versions.py`` lists the versions.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from asyncrevoke.protocol.dialects import (
 )
 from asyncrevoke.protocol.dialects.dialect import throttle_time_of
 from asyncrevoke.protocol.dialects.entity import entity
+from asyncrevoke.protocol.dialects.versions import APIS, Api, Version
 from asyncrevoke.protocol.guard import read_response
 from asyncrevoke.protocol.messages import Response
 from asyncrevoke.protocol.pieces import read_in_pieces
@@ -60,37 +59,32 @@ class DecodedResponse(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Api:
-    key: int
+class _Spoken:
+    """How the versions of a request are encoded."""
+
+    api: Api
     # The dialect of a version.
     dialect: Callable[[int], Dialect]
-    # The preferred one first.
-    versions: tuple[int, ...]
-    # The first version that identifies topics by id only.
-    by_id_from: int = 2**15
 
 
-_APIS: Final[Mapping[type[Request], _Api]] = {
-    messages.FetchRequest: _Api(1, fetching.fetch, (16, 13, 11, 12), by_id_from=13),
-    messages.ListOffsetsRequest: _Api(2, list_offsets.list_offsets, (5, 6)),
-    messages.MetadataRequest: _Api(3, cluster.metadata, (13, 12, 8)),
-    # Brokers reject a member that has an epoch (KIP-848) in versions before 9.
-    messages.OffsetCommitRequest: _Api(8, offset_commit.offset_commit, (10, 9, 7), by_id_from=10),
-    messages.OffsetFetchRequest: _Api(9, offset_fetch.offset_fetch, (10, 9, 7, 5), by_id_from=10),
-    messages.FindCoordinatorRequest: _Api(10, cluster.find_coordinator, (2, 3)),
-    messages.JoinGroupRequest: _Api(11, group.join_group, (9, 5)),
-    messages.HeartbeatRequest: _Api(12, group.heartbeat, (3, 4)),
-    messages.LeaveGroupRequest: _Api(13, group.leave_group, (5, 3)),
-    messages.SyncGroupRequest: _Api(14, group.sync_group, (5, 3)),
-    messages.OffsetsForLeaderEpochRequest: _Api(23, epochs.offsets_for_leader_epoch, (3, 4)),
-    messages.ConsumerGroupHeartbeatRequest: _Api(
-        68, consumer_group.consumer_group_heartbeat, (1, 0)
-    ),
+_DIALECTS: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
+    messages.FetchRequest: fetching.fetch,
+    messages.ListOffsetsRequest: list_offsets.list_offsets,
+    messages.MetadataRequest: cluster.metadata,
+    messages.OffsetCommitRequest: offset_commit.offset_commit,
+    messages.OffsetFetchRequest: offset_fetch.offset_fetch,
+    messages.FindCoordinatorRequest: cluster.find_coordinator,
+    messages.JoinGroupRequest: group.join_group,
+    messages.HeartbeatRequest: group.heartbeat,
+    messages.LeaveGroupRequest: group.leave_group,
+    messages.SyncGroupRequest: group.sync_group,
+    messages.OffsetsForLeaderEpochRequest: epochs.offsets_for_leader_epoch,
+    messages.ConsumerGroupHeartbeatRequest: consumer_group.consumer_group_heartbeat,
 }
 # Bytes. A larger response takes more than a few milliseconds to decode unless it has a fast path:
 # it is decoded in a thread, element by element, so that other threads can run.
 LARGE_RESPONSE: Final = 128 * 1024
-REQUESTS: Final[tuple[type[Request], ...]] = tuple(_APIS)
+REQUESTS: Final[tuple[type[Request], ...]] = tuple(_DIALECTS)
 _NOT_OFFERED: Final = (0, -1)
 _SIZE: Final = struct.Struct(">i")
 _CORRELATION_ID: Final = struct.Struct(">i")
@@ -98,12 +92,12 @@ _CORRELATION_ID: Final = struct.Struct(">i")
 
 def api_key(message_type: type[Request]) -> int:
     """Kafka's number for this request."""
-    return _api(message_type).key
+    return _spoken(message_type).api.key
 
 
 def versions(message_type: type[Request]) -> tuple[int, ...]:
     """The versions that this client supports, the preferred one first."""
-    return _api(message_type).versions
+    return tuple(version.number for version in _spoken(message_type).api.versions)
 
 
 def choose_version(
@@ -113,27 +107,40 @@ def choose_version(
     by_id: bool = True,
 ) -> int:
     """The version to use with a broker that offers ``{api key: (lowest, highest)}``: the first one
-    of ``api.versions``, which are in order of preference.
+    of :func:`versions`, which are in order of preference.
 
     ``by_id=False`` excludes versions that identify topics by id only. Raises
     ``UnsupportedVersion`` with a sentence.
     """
-    api = _api(message_type)
+    api = _spoken(message_type).api
     lowest, highest = broker_versions.get(api.key, _NOT_OFFERED)
-    for version in api.versions:
+    for version, _ in api.versions:
         if lowest <= version <= highest and (by_id or version < api.by_id_from):
             return version
-    name = message_type.__name__.removesuffix("Request")
-    if api.key not in broker_versions:
-        raise UnsupportedVersion(
-            f"the broker does not offer {name}: Apache Kafka does, is this another server?"
+    raise UnsupportedVersion(_not_shared(message_type, broker_versions))
+
+
+def _not_shared(message_type: type[Request], broker_versions: Mapping[int, tuple[int, int]]) -> str:
+    """Which versions the broker offers, which are needed, for what, and what does without."""
+    name, api = request_name(message_type), _spoken(message_type).api
+    numbers = sorted(version.number for version in api.versions)
+    lowest, highest = broker_versions.get(api.key, _NOT_OFFERED)
+    if highest < lowest:
+        offered = f"the broker does not offer {name}"
+    elif any(lowest <= number <= highest for number in numbers):
+        return (
+            f"the broker offers {name} {lowest} to {highest}, which need topic ids, and the id of a"
+            f" topic is unknown: {api.without}"
         )
-    spoken = " and ".join(str(version) for version in sorted(api.versions))
-    fix = "upgrade the brokers" if highest < min(api.versions) else "upgrade asyncrevoke"
-    raise UnsupportedVersion(
-        f"the broker offers versions {lowest} to {highest} of {name}, this client supports"
-        f" {spoken}: {fix}"
-    )
+    else:
+        offered = f"the broker offers {name} {lowest} to {highest}"
+    needed = " or ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))
+    return f"{offered}, and version {needed} is needed for {api.purpose}: {api.without}"
+
+
+def request_name(message_type: type[Request]) -> str:
+    """Kafka's name of this request."""
+    return message_type.__name__.removesuffix("Request")
 
 
 def has_topic_ids(message: Request) -> bool:
@@ -272,16 +279,19 @@ def _read(
 
 @cache
 def _dialect(message_type: type[Request], version: int) -> Dialect:
-    return _api(message_type).dialect(version)
+    return _spoken(message_type).dialect(version)
 
 
 @cache
-def _api(message_type: type[Request]) -> _Api:
+def _spoken(message_type: type[Request]) -> _Spoken:
+    name = request_name(message_type)
     if not issubclass(message_type, messages.EntityRequest):
-        return _APIS[message_type]
-    entities = {int(types[0].__version__): types for types in message_type.entities}
-    key = int(message_type.entities[0][0].__api_key__)
-    return _Api(key, lambda version: entity(*entities[version]), tuple(entities))
+        return _Spoken(APIS[name], _DIALECTS[message_type])
+    preferred = message_type.entities
+    request_type, _ = preferred
+    number = int(request_type.__version__)
+    alone = Api(int(request_type.__api_key__), "", (Version(number),), "")
+    return _Spoken(APIS.get(name, alone), lambda version: entity(preferred, version))
 
 
 def _write(entity: Entity) -> bytes:

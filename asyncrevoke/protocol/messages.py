@@ -17,8 +17,8 @@ from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
 
 __all__ = ["Entities", "ErrorCode", "Request", "Response"]
 
-# kio's request and response of each version, the preferred one first.
-Entities: TypeAlias = tuple[tuple[type[RequestPayload], type[ResponsePayload]], ...]
+# kio's request and response of the preferred version.
+Entities: TypeAlias = tuple[type[RequestPayload], type[ResponsePayload]]
 _Response_co = TypeVar("_Response_co", covariant=True)
 
 
@@ -375,9 +375,10 @@ class FetchResponse(KafkaMessage, frozen=True, kw_only=True):
 
 
 class EntityRequest(KafkaMessage, Generic[_Response_co], frozen=True, kw_only=True):
-    """Base of requests whose responses are used as kio decodes them.
+    """Base of requests whose responses are used as kio decodes them, in the preferred version.
 
-    A subclass has the fields of the request that differ from kio's defaults.
+    A subclass has the fields of the request that differ from kio's defaults. It is named as the
+    request, which may have lower versions in ``dialects/versions.py``.
     """
 
     entities: ClassVar[Entities]

@@ -27,9 +27,9 @@ _TOPIC: Final = i8(2)
 
 
 class DescribeConfigsRequest(EntityRequest[DescribeConfigsResponse], frozen=True, kw_only=True):
-    """Requests configurations. Version 1: Apache Kafka 2.4 and later, as of 4.4."""
+    """Requests configurations."""
 
-    entities: ClassVar[Entities] = ((describe.DescribeConfigsRequest, DescribeConfigsResponse),)
+    entities: ClassVar[Entities] = (describe.DescribeConfigsRequest, DescribeConfigsResponse)
     resources: tuple[describe.DescribeConfigsResource, ...]
 
 

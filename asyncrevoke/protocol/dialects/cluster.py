@@ -19,8 +19,11 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kio.schema.find_coordinator.v2.response import FindCoordinatorResponse as Coordinator2
     from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse as Coordinator3
+    from kio.schema.metadata.v7 import response as metadata7
     from kio.schema.metadata.v8 import response as metadata8
     from kio.schema.metadata.v12 import response as metadata12
     from kio.schema.metadata.v13 import response as metadata13
@@ -30,24 +33,25 @@ _COUNT: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">h")
 _NULL: Final = b"\0"
 _NO_TAGS: Final = b"\0"
-# No topic is created, and no operations are listed: of the cluster, of topics.
+# No topic is created, and from version 8 on no operations are listed: of the cluster, of topics.
+_CREATE_NONE: Final = bytes(1)
 _NO_OPTIONS: Final = bytes(3)
 _NO_FLEXIBLE_OPTIONS: Final = bytes(2) + _NO_TAGS
 
 
 def metadata(version: int) -> Dialect:
-    """Version 8 (Kafka 2.3 to 3.0) has no topic ids (KIP-516), which show that a topic was deleted
-    and created again. From version 13 on, a broker may ask clients to bootstrap again (KIP-1102).
-    """
+    """Versions 7 and 8 have no topic ids (KIP-516), which show that a topic was deleted and created
+    again. From version 13 on, a broker may ask clients to bootstrap again (KIP-1102)."""
     from kio.schema.types import TopicName
 
     q, r = schema("metadata", version)
     # A misspelled topic must not be created.
-    options = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
-    topic_options: dict[str, Any] = {"topic_id": None}
-    if version < 12:
+    options = {"allow_auto_topic_creation": False}
+    topic_options: dict[str, Any] = {"topic_id": None} if version >= 12 else {}
+    if version >= 8:
+        options["include_topic_authorized_operations"] = False
+    if 8 <= version < 12:
         options["include_cluster_authorized_operations"] = False
-        topic_options = {}
 
     def build(message: MetadataRequest) -> object:
         return q.MetadataRequest(
@@ -61,19 +65,24 @@ def metadata(version: int) -> Dialect:
         )
 
     dialect = make(q.MetadataRequest, build, r.MetadataResponse, _metadata)
-    return with_writer(dialect, _write_metadata if version < 12 else _write_flexible_metadata)
+    # Without kio, which takes 10 us for each topic: the leader of a group asks for all that its
+    # members subscribe to.
+    if version >= 12:
+        return with_writer(dialect, _write_flexible_metadata)
+    return with_writer(dialect, _metadata_writer(_NO_OPTIONS if version >= 8 else _CREATE_NONE))
 
 
-def _write_metadata(message: MetadataRequest) -> bytes:
-    """The body without kio, which takes 10 us for each topic: the leader of a group asks for all
-    that its members subscribe to."""
-    if message.topics is None:
-        return _COUNT.pack(-1) + _NO_OPTIONS
-    parts = [_COUNT.pack(len(message.topics))]
-    for topic in message.topics:
-        name = topic.encode()
-        parts += (_LENGTH.pack(len(name)), name)
-    return b"".join((*parts, _NO_OPTIONS))
+def _metadata_writer(ending: bytes) -> Callable[[MetadataRequest], bytes]:
+    def write(message: MetadataRequest) -> bytes:
+        if message.topics is None:
+            return _COUNT.pack(-1) + ending
+        parts = [_COUNT.pack(len(message.topics))]
+        for topic in message.topics:
+            name = topic.encode()
+            parts += (_LENGTH.pack(len(name)), name)
+        return b"".join((*parts, ending))
+
+    return write
 
 
 def _write_flexible_metadata(message: MetadataRequest) -> bytes:
@@ -87,7 +96,10 @@ def _write_flexible_metadata(message: MetadataRequest) -> bytes:
 
 
 def _metadata(
-    entity: metadata8.MetadataResponse | metadata12.MetadataResponse | metadata13.MetadataResponse,
+    entity: metadata7.MetadataResponse
+    | metadata8.MetadataResponse
+    | metadata12.MetadataResponse
+    | metadata13.MetadataResponse,
 ) -> MetadataResponse:
     # Partitions share few sets of replicas: each is stored once.
     known: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -106,7 +118,8 @@ def _metadata(
 
 
 def _topic(
-    entity: metadata8.MetadataResponseTopic
+    entity: metadata7.MetadataResponseTopic
+    | metadata8.MetadataResponseTopic
     | metadata12.MetadataResponseTopic
     | metadata13.MetadataResponseTopic,
     known: dict[tuple[int, ...], tuple[int, ...]],
@@ -122,7 +135,8 @@ def _topic(
 
 
 def _partition(
-    entity: metadata8.MetadataResponsePartition
+    entity: metadata7.MetadataResponsePartition
+    | metadata8.MetadataResponsePartition
     | metadata12.MetadataResponsePartition
     | metadata13.MetadataResponsePartition,
     known: dict[tuple[int, ...], tuple[int, ...]],

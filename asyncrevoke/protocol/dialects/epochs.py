@@ -13,6 +13,9 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from kio.schema.offset_for_leader_epoch.v2.response import (
+        OffsetForLeaderEpochResponse as Ends2,
+    )
     from kio.schema.offset_for_leader_epoch.v3.response import (
         OffsetForLeaderEpochResponse as Ends3,
     )
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def offsets_for_leader_epoch(version: int) -> Dialect:
-    """Consumers need only DESCRIBE on the topic (KIP-320). Version 4 adds tagged fields."""
+    """From version 3 on, consumers need only DESCRIBE on the topic (KIP-320). Version 4 adds tagged
+    fields."""
     from kio.schema.types import BrokerId, TopicName
     from kio.static.primitive import i32
 
@@ -30,7 +34,7 @@ def offsets_for_leader_epoch(version: int) -> Dialect:
 
     def build(message: OffsetsForLeaderEpochRequest) -> object:
         return q.OffsetForLeaderEpochRequest(
-            replica_id=BrokerId(-1),
+            **({"replica_id": BrokerId(-1)} if version >= 3 else {}),
             topics=tuple(
                 q.OffsetForLeaderTopic(
                     topic=TopicName(name),
@@ -50,7 +54,7 @@ def offsets_for_leader_epoch(version: int) -> Dialect:
     return make(q.OffsetForLeaderEpochRequest, build, r.OffsetForLeaderEpochResponse, _ends)
 
 
-def _ends(entity: Ends3 | Ends4) -> OffsetsForLeaderEpochResponse:
+def _ends(entity: Ends2 | Ends3 | Ends4) -> OffsetsForLeaderEpochResponse:
     return OffsetsForLeaderEpochResponse(
         ends=tuple(
             EpochEnd(

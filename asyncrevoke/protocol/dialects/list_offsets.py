@@ -13,12 +13,13 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from kio.schema.list_offsets.v4.response import ListOffsetsResponse as List4
     from kio.schema.list_offsets.v5.response import ListOffsetsResponse as List5
     from kio.schema.list_offsets.v6.response import ListOffsetsResponse as List6
 
 
 def list_offsets(version: int) -> Dialect:
-    """With leader epochs (KIP-320). Version 6 adds tagged fields."""
+    """With leader epochs (KIP-320). Version 5 adds an error code, version 6 tagged fields."""
     from kio.schema.types import BrokerId, TopicName
     from kio.static.primitive import i8, i32, i64
 
@@ -47,7 +48,7 @@ def list_offsets(version: int) -> Dialect:
     return make(q.ListOffsetsRequest, build, r.ListOffsetsResponse, _listed)
 
 
-def _listed(entity: List5 | List6) -> ListOffsetsResponse:
+def _listed(entity: List4 | List5 | List6) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         offsets=tuple(
             ListedOffset(

@@ -32,7 +32,7 @@ OBSERVED = 8.0
 
 
 class AlterClientQuotas(EntityRequest[AlterClientQuotasResponse], frozen=True, kw_only=True):
-    entities: ClassVar[Entities] = ((quotas.AlterClientQuotasRequest, AlterClientQuotasResponse),)
+    entities: ClassVar[Entities] = (quotas.AlterClientQuotasRequest, AlterClientQuotasResponse)
     entries: tuple[quotas.EntryData, ...]
     validate_only: bool = False
 

@@ -36,7 +36,7 @@ class Replicas(NamedTuple):
 class DescribeTopics(EntityRequest[Metadata9], frozen=True, kw_only=True):
     """With the replicas that are in sync."""
 
-    entities: ClassVar[Entities] = ((metadata9.MetadataRequest, Metadata9),)
+    entities: ClassVar[Entities] = (metadata9.MetadataRequest, Metadata9)
     topics: tuple[metadata9.MetadataRequestTopic, ...]
     allow_auto_topic_creation: bool = False
     include_cluster_authorized_operations: bool = False
@@ -61,7 +61,8 @@ class ReassignReplicas(
     """The first replica is the preferred leader."""
 
     entities: ClassVar[Entities] = (
-        (reassignments.AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+        reassignments.AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
     )
     topics: tuple[reassignments.ReassignableTopic, ...]
     timeout: i32Timedelta = _CONTROLLER_TIMEOUT
@@ -70,7 +71,7 @@ class ReassignReplicas(
 class ElectLeaders(EntityRequest[ElectLeadersResponse], frozen=True, kw_only=True):
     """Makes the preferred replicas the leaders."""
 
-    entities: ClassVar[Entities] = ((elections.ElectLeadersRequest, ElectLeadersResponse),)
+    entities: ClassVar[Entities] = (elections.ElectLeadersRequest, ElectLeadersResponse)
     election_type: i8 = _PREFERRED
     topic_partitions: tuple[elections.TopicPartitions, ...] | None
     timeout: i32Timedelta = _CONTROLLER_TIMEOUT

@@ -9,27 +9,17 @@ kafka-python reads what is accepted with the same values.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from wire.frames import response_frames, second_codec
+from wire.frames.entity_requests import ENTITY_REQUESTS
 
-from asyncrevoke.broker import admin
-from asyncrevoke.groups import requests as of_groups
-from asyncrevoke.producing import requests as of_producer
 from asyncrevoke.protocol import codec, guard
-from asyncrevoke.protocol.messages import EntityRequest
-from asyncrevoke.ranges import topic_settings
 
 if TYPE_CHECKING:
     import random
 
-_KINDS: list[type[EntityRequest[Any]]] = [
-    value
-    for module in (of_producer, of_groups, admin, topic_settings)
-    for _, value in sorted(vars(module).items())
-    if isinstance(value, type) and issubclass(value, EntityRequest) and value is not EntityRequest
-]
-_SPOKEN = [(kind, version) for kind in _KINDS for version in codec.versions(kind)]
+_SPOKEN = [(kind, version) for kind in ENTITY_REQUESTS for version in codec.versions(kind)]
 _AFTER_CORRELATION = 4
 
 

@@ -7,8 +7,6 @@ import io
 from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
-from kio.schema.list_groups.v3.response import ListedGroup as OldGroup
-from kio.schema.list_groups.v3.response import ListGroupsResponse as OldGroups
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from kio.schema.types import GroupId
 from rich.console import Console
@@ -55,10 +53,10 @@ async def test_all_brokers_are_asked_for_their_groups(brokers: FakeBrokers) -> N
     assert "consumer" in text.getvalue()
 
 
-async def test_brokers_that_report_no_state_leave_it_unknown(brokers: FakeBrokers) -> None:
-    old = OldGroup(group_id=GroupId("a"), protocol_type="consumer")
-    response = OldGroups(throttle_time=NOW, error_code=ErrorCode.none, groups=(old,))
-    brokers.listed = {1: response, 2: response}.get
+async def test_a_group_without_a_listed_state_that_is_not_described_has_question_marks(
+    brokers: FakeBrokers,
+) -> None:
+    only_billing(brokers, state="", kind="")
     (group,) = await list_groups(brokers)
     assert (group.type, group.state) == ("", "")
     text = io.StringIO()
@@ -66,12 +64,18 @@ async def test_brokers_that_report_no_state_leave_it_unknown(brokers: FakeBroker
     assert text.getvalue().count("?") == 4
 
 
-def only_billing(brokers: FakeBrokers) -> None:
+async def test_the_state_that_kafka_2_4_does_not_list_comes_from_the_description(
+    brokers: FakeBrokers,
+) -> None:
+    only_billing(brokers, state="", kind="")
+    brokers.speaks_modern = False
+    (group,) = await summarize_groups(brokers)
+    assert (group.type, group.state, group.members) == ("classic", "Stable", 0)
+
+
+def only_billing(brokers: FakeBrokers, state: str = "Stable", kind: str = "Classic") -> None:
     group = ListedGroup(
-        group_id=GroupId("billing"),
-        protocol_type="consumer",
-        group_state="Stable",
-        group_type="Classic",
+        group_id=GroupId("billing"), protocol_type="consumer", group_state=state, group_type=kind
     )
     response = ListGroupsResponse(throttle_time=NOW, error_code=ErrorCode.none, groups=(group,))
     brokers.listed = {1: response, 2: response}.get

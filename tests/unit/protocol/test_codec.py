@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import io
 import random
+import re
 import struct
 import uuid
 from typing import TYPE_CHECKING
@@ -111,19 +112,58 @@ def test_kafka_2_4_and_4_3_are_served(kind: type[Request]) -> None:
     assert codec.choose_version(kind, KAFKA_4_3) == codec.versions(kind)[0]
 
 
-def test_errors_for_too_old_and_too_new_brokers_differ() -> None:
-    kind = messages.FetchRequest
-    with pytest.raises(
-        UnsupportedVersion,
-        match=r"versions 0 to 3 of Fetch.* 11 and 12 and 13 and 16: upgrade the brokers",
-    ):
-        codec.choose_version(kind, offered(kind, 0, 3))
-    with pytest.raises(UnsupportedVersion, match="upgrade asyncrevoke"):
-        codec.choose_version(kind, offered(kind, 40, 50))
+NOTHING = "nothing can be read without it"
+REDPANDA = {
+    1: (4, 11),
+    2: (0, 4),
+    3: (0, 7),
+    8: (0, 8),
+    9: (0, 7),
+    10: (0, 3),
+    11: (0, 6),
+    12: (0, 4),
+    13: (0, 4),
+    14: (0, 4),
+    23: (0, 4),
+}
+
+
+@pytest.mark.parametrize("kind", codec.REQUESTS)
+def test_redpanda_is_served(kind: type[Request]) -> None:
+    if kind is messages.ConsumerGroupHeartbeatRequest:
+        with pytest.raises(UnsupportedVersion, match='use group_protocol="auto" or "classic"'):
+            codec.choose_version(kind, REDPANDA)
+    else:
+        assert codec.choose_version(kind, REDPANDA) in codec.versions(kind)
+
+
+@pytest.mark.parametrize(
+    ("versions", "sentence"),
+    [
+        (
+            {1: (0, 3)},
+            "the broker offers Fetch 0 to 3, and version 11, 12, 13 or 16 is needed for records: "
+            + NOTHING,
+        ),
+        ({1: (40, 50)}, "the broker offers Fetch 40 to 50, and version 11, 12, 13 or 16 is needed"),
+        (
+            {1: (13, 18)},
+            "the broker offers Fetch 13 to 18, which need topic ids, and the id of a topic is",
+        ),
+        ({}, "the broker does not offer Fetch, and version 11, 12, 13 or 16 is needed for records"),
+        # As Kroxylicious 0.12 says that it offers none.
+        ({1: (1, 0)}, "the broker does not offer Fetch, and version"),
+    ],
+)
+def test_the_error_names_the_range_of_the_broker_and_what_does_without(
+    versions: dict[int, tuple[int, int]], sentence: str
+) -> None:
+    with pytest.raises(UnsupportedVersion, match="^" + re.escape(sentence)):
+        codec.choose_version(messages.FetchRequest, versions, by_id=False)
 
 
 def test_a_server_without_groups_is_named() -> None:
-    with pytest.raises(UnsupportedVersion, match="does not offer JoinGroup"):
+    with pytest.raises(UnsupportedVersion, match=r"does not offer JoinGroup.* without group_id"):
         codec.choose_version(messages.JoinGroupRequest, offered(messages.FetchRequest, 0, 12))
 
 

@@ -125,14 +125,15 @@ def test_a_structure_that_may_be_missing_is_so_for_both_or_rejected() -> None:
 
 def responses_of_groups() -> list[type[ResponsePayload]]:
     """What ``asyncrevoke groups`` decodes."""
+    kinds: list[type[messages.EntityRequest[Any]]] = [
+        groups.ListGroupsRequest,
+        groups.DescribeGroupsRequest,
+        groups.ConsumerGroupDescribeRequest,
+    ]
     return [
-        response
-        for kind in (
-            groups.ListGroupsRequest,
-            groups.DescribeGroupsRequest,
-            groups.ConsumerGroupDescribeRequest,
-        )
-        for _, response in kind.entities
+        codec._dialect(kind, version).response_type
+        for kind in kinds
+        for version in codec.versions(kind)
     ]
 
 

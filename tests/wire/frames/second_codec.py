@@ -164,7 +164,7 @@ def _values(entity: Any, structure: Any, version: int) -> dict[str, Any]:
         return _scalar(given)
 
     return {
-        theirs.name: value(getattr(entity, ours.name), theirs)
+        theirs.name: value(_null_time(getattr(entity, ours.name), ours), theirs)
         for ours, theirs in _pairs(entity, structure, version)
     }
 
@@ -182,7 +182,9 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, datetime.timedelta):
         return value // datetime.timedelta(milliseconds=1)
     if isinstance(value, datetime.datetime):
-        return (value - _EPOCH) // datetime.timedelta(milliseconds=1)
+        # kio's times far in the future are a few microseconds off.
+        half = datetime.timedelta(microseconds=500)
+        return (value - _EPOCH + half) // datetime.timedelta(milliseconds=1)
     return int(value) if isinstance(value, ErrorCode) else value
 
 

@@ -15,34 +15,27 @@ from kio.schema.consumer_protocol_subscription.v2 import data as subscription2
 from kio.schema.consumer_protocol_subscription.v3 import data as subscription3
 from wire.frames import response_frames as frames
 from wire.frames import second_codec
+from wire.frames.entity_requests import ENTITY_REQUESTS
 
-from asyncrevoke.groups import requests as groups
 from asyncrevoke.protocol import codec, guard
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity, ResponsePayload
+
+    from asyncrevoke.protocol.messages import Request
 
 LEGAL = 30
 DAMAGED = 100
 
 
 def responses() -> list[type[ResponsePayload]]:
-    """All that the consumer and the groups command decode."""
-    spoken = [
+    """All that the consumer, its producer and the commands decode."""
+    kinds: list[type[Request]] = [*codec.REQUESTS, *ENTITY_REQUESTS]
+    return [
         codec._dialect(kind, version).response_type
-        for kind in codec.REQUESTS
+        for kind in kinds
         for version in codec.versions(kind)
     ]
-    of_groups = [
-        response
-        for kind in (
-            groups.ListGroupsRequest,
-            groups.DescribeGroupsRequest,
-            groups.ConsumerGroupDescribeRequest,
-        )
-        for _, response in kind.entities
-    ]
-    return list(dict.fromkeys((*spoken, *of_groups)))
 
 
 MEMBER_DATA: list[type[Entity]] = [

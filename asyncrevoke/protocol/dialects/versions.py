@@ -1,0 +1,177 @@
+"""Which versions of each request are implemented, and what is lost in the lower ones.
+
+A broker says which versions it offers (ApiVersions), and each broker of a cluster may offer others.
+The lowest ones here are the highest that a server in use offers: Apache Kafka 2.4, or Redpanda.
+``docs/reference/protocol-versions.md`` is made of this table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Version(NamedTuple):
+    """A version of a request. ``lacks``: what is lost with it in comparison with the preferred one,
+    as a part of a sentence; empty: nothing."""
+
+    number: int
+    lacks: str = ""
+
+
+class Api(NamedTuple):
+    """A request. ``purpose``: what is done with it. ``versions`` are those that are implemented,
+    the preferred one first. ``without``: what happens, or helps, if a broker shares no version, as
+    a sentence without its full stop."""
+
+    key: int
+    purpose: str
+    versions: tuple[Version, ...]
+    without: str
+    # The first version that identifies topics by id only.
+    by_id_from: int = 2**15
+
+
+_NO_TOPIC_IDS: Final = "topic ids (a topic that was created again is noticed later)"
+_NO_TOPIC_IDS_AT_ALL: Final = "topic ids (a topic that was created again is not noticed)"
+_NO_GROUPS: Final = "read its partitions with assign() and without group_id"
+_OLD_COMMAND: Final = "use a command of that server"
+
+# A version without tagged fields is preferred where it lacks nothing: it is smaller, and
+# ``guard.py`` walks it faster.
+APIS: Final[Mapping[str, Api]] = {
+    "Produce": Api(
+        0,
+        "results, retry topics, dead letters",
+        (Version(8), Version(7, "the broker's text for a rejected batch")),
+        "handlers without publish_to, retry topics and dead letters do without it",
+    ),
+    "Fetch": Api(
+        1,
+        "records",
+        (
+            Version(16),
+            Version(13, "the new leader of a partition that has moved"),
+            Version(11, f"{_NO_TOPIC_IDS}; the new leader of a partition that has moved"),
+            Version(12, f"{_NO_TOPIC_IDS}; the new leader of a partition that has moved"),
+        ),
+        "nothing can be read without it",
+        by_id_from=13,
+    ),
+    "ListOffsets": Api(
+        2,
+        "the first and last offset, offsets by time, lag",
+        (Version(5), Version(6), Version(4)),
+        "positions must be committed, or sought as numbers, and lag is unknown",
+    ),
+    "Metadata": Api(
+        3,
+        "brokers, topics, leaders",
+        (
+            Version(13),
+            Version(12, "a broker's request to bootstrap again"),
+            Version(8, f"{_NO_TOPIC_IDS_AT_ALL}; a broker's request to bootstrap again"),
+            Version(7, f"{_NO_TOPIC_IDS_AT_ALL}; a broker's request to bootstrap again"),
+        ),
+        "nothing can be read without it",
+    ),
+    "OffsetCommit": Api(
+        8,
+        "commits",
+        (
+            Version(10),
+            Version(9, _NO_TOPIC_IDS),
+            Version(7, f"{_NO_TOPIC_IDS}; commits of members of KIP-848 groups"),
+        ),
+        _NO_GROUPS,
+        by_id_from=10,
+    ),
+    "OffsetFetch": Api(
+        9,
+        "committed offsets",
+        (
+            Version(10),
+            Version(9, _NO_TOPIC_IDS),
+            Version(7, f"{_NO_TOPIC_IDS}; the member epoch of KIP-848"),
+            Version(5, f"{_NO_TOPIC_IDS}; waiting for offsets of open transactions"),
+        ),
+        _NO_GROUPS,
+        by_id_from=10,
+    ),
+    "FindCoordinator": Api(10, "the group's coordinator", (Version(2), Version(3)), _NO_GROUPS),
+    "JoinGroup": Api(
+        11,
+        "classic groups",
+        (Version(9), Version(5, "the reason of a rebalance in the broker's log")),
+        _NO_GROUPS,
+    ),
+    "Heartbeat": Api(12, "classic groups", (Version(3), Version(4)), _NO_GROUPS),
+    "LeaveGroup": Api(
+        13,
+        "classic groups",
+        (Version(5), Version(3, "the reason for leaving in the broker's log")),
+        "the group waits for the end of the member's session when it leaves",
+    ),
+    "SyncGroup": Api(
+        14,
+        "classic groups",
+        (Version(5), Version(3, "the broker's check of the assignor's name")),
+        _NO_GROUPS,
+    ),
+    "DescribeGroups": Api(15, "`asyncrevoke groups`", (Version(5),), _OLD_COMMAND),
+    "ListGroups": Api(
+        16,
+        "`asyncrevoke groups`",
+        (
+            Version(5),
+            Version(4, "types of groups"),
+            Version(3, "types of groups; states come from DescribeGroups"),
+        ),
+        _OLD_COMMAND,
+    ),
+    "CreateTopics": Api(
+        19,
+        "`asyncrevoke topics create`",
+        (Version(7), Version(5)),
+        _OLD_COMMAND,
+    ),
+    "DeleteTopics": Api(
+        20,
+        "brokers for tests",
+        (Version(5), Version(4, "the broker's text for an error")),
+        _OLD_COMMAND,
+    ),
+    "InitProducerId": Api(
+        22,
+        "results, retry topics, dead letters",
+        (Version(2),),
+        "handlers without publish_to, retry topics and dead letters do without it",
+    ),
+    "OffsetsForLeaderEpoch": Api(
+        23,
+        "whether a log was truncated (KIP-320)",
+        (
+            Version(3),
+            Version(4),
+            Version(2, "the right to ask with DESCRIBE on the topic"),
+        ),
+        "a log that an unclean leader election has truncated is not noticed",
+    ),
+    "CreateAcls": Api(30, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
+    "DescribeConfigs": Api(
+        32, "`--timestamps original`, limits of topics", (Version(1),), _OLD_COMMAND
+    ),
+    "CreatePartitions": Api(37, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
+    "DeleteGroups": Api(42, "brokers for tests", (Version(2),), _OLD_COMMAND),
+    "ConsumerGroupHeartbeat": Api(
+        68,
+        "KIP-848 groups",
+        (Version(1), Version(0, "BrokerPattern")),
+        'use group_protocol="auto" or "classic"',
+    ),
+    "ConsumerGroupDescribe": Api(
+        69, "`asyncrevoke groups`", (Version(0),), "KIP-848 groups are shown as classic ones"
+    ),
+}

@@ -1,0 +1,30 @@
+"""The requests whose responses are used as kio decodes them."""
+
+# pyright: reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from asyncrevoke.broker import admin
+from asyncrevoke.groups import requests as of_groups
+from asyncrevoke.producing import requests as of_producer
+from asyncrevoke.protocol.messages import EntityRequest
+from asyncrevoke.ranges import topic_settings
+
+
+def _of_module(module: object) -> list[type[EntityRequest[Any]]]:
+    return [
+        value
+        for _, value in sorted(vars(module).items())
+        if isinstance(value, type) and issubclass(value, EntityRequest)
+        if value is not EntityRequest
+    ]
+
+
+ENTITY_REQUESTS: Final[tuple[type[EntityRequest[Any]], ...]] = (
+    *_of_module(of_producer),
+    *_of_module(of_groups),
+    *_of_module(admin),
+    *_of_module(topic_settings),
+)
