@@ -242,12 +242,12 @@ class ConsumerConfig:
     """What a revocation or a stop does with gaps: records that have not started, while a later
     record of their partition is done or running. If the next owner can learn which records are done
     (all members are known to read completion maps, and the map has room), gaps are dropped, and the
-    next owner handles just these. Otherwise (another client is a member or the leader, KIP-848,
-    ``completion_map=0``, a partition with a lifespan) they are handled before the release
-    (``"process"``), or dropped (``"drop"``). A stop drops what is left of them in time for running
-    handlers to end within ``close_timeout``. Hazard of ``"process"``: if there is a slow key among
-    them, the next owner waits for all records of that key. Hazard of ``"drop"``: the next owner
-    handles completed records again."""
+    next owner handles just these. Otherwise (another client is a member or the leader, KIP-848, the
+    assignor ``sticky`` or one of your own, ``completion_map=0``, a partition with a lifespan) they
+    are handled before the release (``"process"``), or dropped (``"drop"``). A stop drops what is
+    left of them in time for running handlers to end within ``close_timeout``. Hazard of
+    ``"process"``: if there is a slow key among them, the next owner waits for all records of that
+    key. Hazard of ``"drop"``: the next owner handles completed records again."""
 
     delayed_revoke_poll_interval: float = 0.25
     """While you delay a revocation with ``delay_revoke``, a poll returns after at most this many

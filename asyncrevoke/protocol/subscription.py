@@ -174,9 +174,9 @@ def _read_string(data: bytes, at: int) -> tuple[str | None, int]:
 def encode_assignment(partitions: Iterable[TopicPartition], note: bytes = b"") -> bytes:
     """The partitions of one member, as the leader sends them with SyncGroup.
 
-    ``note`` is appended after the structure, where newer versions add fields and readers therefore
-    ignore it. It is not sent as user data, because brokers do not convert a group to KIP-848 whose
-    assignments have user data.
+    ``note`` is appended after the structure, and only for a member that is known to read it: some
+    clients decode strictly. It is not sent as user data, because brokers do not convert a group to
+    KIP-848 whose assignments have user data.
     """
     from kio.schema.consumer_protocol_assignment.v3 import data as v3
 

@@ -10,7 +10,7 @@ from asyncrevoke.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     encode_assignment_user_data,
 )
-from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
+from asyncrevoke.core.membership.classic.subscription_user_data import has_mark, reads_maps
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -103,7 +103,12 @@ class ScriptedGroup(ClassicCoordinator):
             AssignmentUserData(withheld=False, partitions=0, maps_are_read=maps)
         )
         assignments = tuple(
-            (member_id, encode_assignment(_share(self, each.topics), note))
+            (
+                member_id,
+                encode_assignment(
+                    _share(self, each.topics), note if has_mark(each.user_data) else b""
+                ),
+            )
             for member_id, each in subscriptions.items()
         )
         request = SyncGroupRequest(

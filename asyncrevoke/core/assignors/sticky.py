@@ -69,7 +69,7 @@ def with_last_assignment(subscription: Subscription, max_owned: int) -> Subscrip
     """A subscription whose ``owned`` and ``generation`` are those of its ``sticky`` user data.
 
     User data that cannot be read, or that names more than ``max_owned`` partitions, say nothing, as
-    for a Java leader. Version 0 has no generation. What follows the structure remains user data.
+    for a Java leader. Version 0 has no generation. What follows the structure is left out.
     """
     data = subscription.user_data or b""
     try:
@@ -79,7 +79,4 @@ def with_last_assignment(subscription: Subscription, max_owned: int) -> Subscrip
     generation = -1
     if len(data) >= end + _INT32.size:
         generation = max(_INT32.unpack_from(data, end)[0], -1)
-        end += _INT32.size
-    return dataclasses.replace(
-        subscription, owned=owned, generation=generation, user_data=data[end:]
-    )
+    return dataclasses.replace(subscription, owned=owned, generation=generation, user_data=None)

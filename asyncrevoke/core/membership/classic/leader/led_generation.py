@@ -21,7 +21,7 @@ from asyncrevoke.core.membership.classic.leader.reported_subscription import (
     ReportedSubscription,
     read_subscription,
 )
-from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
+from asyncrevoke.core.membership.classic.subscription_user_data import has_mark, reads_maps
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.subscription import Subscription, encode_assignment
 
@@ -53,13 +53,13 @@ class LedGeneration:
         self.assignor = assignor
         self.members = members
         self.skips_assignment = skips_assignment
-        self.all_read_maps = all(reads_maps(each.subscription.user_data) for each in members)
+        all_read_maps = all(reads_maps(each.subscription.user_data) for each in members)
         # Eager members claim what the generation before assigned them. Another client can replace a
         # static member within a generation, unknown to the others.
         stays_true = RebalanceProtocol.COOPERATIVE in assignor.protocols or all(
             each.group_instance_id is None for each in members
         )
-        self.maps_are_read = self.all_read_maps and stays_true
+        self.maps_are_read = all_read_maps and stays_true
         self.has_racks = any(member.subscription.rack for member in members)
         self.topics = frozenset(topic for member in members for topic in member.subscription.topics)
 
@@ -181,20 +181,21 @@ def plan_assignment(
     plan = assign(generation.assignor, partitions, generation.members, racks)
     violations: list[OwnershipViolation] = []
     waits = False
-    cooperative = RebalanceProtocol.COOPERATIVE in generation.assignor.protocols
-    if cooperative:
+    if RebalanceProtocol.COOPERATIVE in generation.assignor.protocols:
         plan, violations = repair(plan, generation.members)
         waits = bool(withheld(partitions, generation.members, plan))
-    note = b""
-    if generation.all_read_maps or cooperative:
-        # In eager groups only for this library's members: some other clients reject an eager
-        # assignment with user data.
-        note = encode_assignment_user_data(
-            AssignmentUserData(waits, checksum(known), generation.maps_are_read)
-        )
+    note = encode_assignment_user_data(
+        AssignmentUserData(waits, checksum(known), generation.maps_are_read)
+    )
     return AssignmentPlan(
         tuple(
-            (member.member_id, encode_assignment(plan.get(member.member_id, ()), note))
+            (
+                member.member_id,
+                encode_assignment(
+                    plan.get(member.member_id, ()),
+                    note if has_mark(member.subscription.user_data) else b"",
+                ),
+            )
             for member in generation.members
         ),
         violations,

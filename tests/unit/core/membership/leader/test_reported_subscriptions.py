@@ -216,14 +216,17 @@ def sticky(data: bytes | None) -> Subscription:
 
 def test_with_sticky_the_last_assignment_in_the_user_data_counts_as_owned() -> None:
     taken = sticky(STICKY.user_data(4, VALID.owned) or b"")
-    assert (taken.owned, taken.generation, taken.user_data) == (VALID.owned, 4, b"")
+    assert (taken.owned, taken.generation, taken.user_data) == (VALID.owned, 4, None)
     # Version 0 ends before the generation.
     taken = sticky((STICKY.user_data(4, VALID.owned) or b"")[:-4])
     assert (taken.owned, generation_of(taken)) == (VALID.owned, -1)
 
 
-def test_with_sticky_what_follows_the_last_assignment_stays_user_data() -> None:
-    assert sticky((STICKY.user_data(4, VALID.owned) or b"") + b"note").user_data == b"note"
+@pytest.mark.parametrize("size", [None, -4])
+def test_with_sticky_what_follows_the_last_assignment_is_left_out(size: int | None) -> None:
+    taken = sticky((STICKY.user_data(4, VALID.owned) or b"")[:size] + b"note")
+    assert taken.user_data is None
+    assert taken.owned == VALID.owned
 
 
 def test_with_sticky_a_generation_that_has_not_been_counts_as_the_last_one() -> None:
