@@ -103,6 +103,8 @@ class ConsumerConfig:
     *beyond* the committed offset, so that the next owner does not handle them again. Brokers accept
     4096 by default (``offset.metadata.max.bytes``). 0 disables it: this member then writes no list
     and ignores those of others. A list of another member is kept in full, even above this limit.
+    Brokers that keep no commit metadata, as Tansu 0.6, are noticed at the first list: the log says
+    so, and none is written any more.
     Hazard: with 0, after a crash all records beyond an unfinished one are repeated; with 4096, a
     commit stores up to so many characters for each partition."""
 

@@ -55,6 +55,9 @@ PRODUCE_ERRORS: Final[Mapping[ErrorCode, ProduceAction]] = {
     ErrorCode.invalid_timestamp: ProduceAction.SPLIT,
 }
 
+# After these errors a rejected batch may be written all the same.
+REJECTED_IN_DOUBT: Final = (ErrorCode.unknown_server_error,)
+
 # A record that is rejected with these may be accepted if it is compressed.
 TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 

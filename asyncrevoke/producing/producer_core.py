@@ -11,6 +11,7 @@ from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.errors import PublishError
 from asyncrevoke.producing.error_table import (
     REFUSED_COMPRESSION,
+    REJECTED_IN_DOUBT,
     TOO_LARGE,
     ProduceAction,
     action_for,
@@ -449,8 +450,13 @@ class ProducerCore:
                 case ProduceAction.COMPRESS:
                     self._compress(queue, error)
                 case ProduceAction.REJECTED:
-                    of_record = action_for(error) is ProduceAction.SPLIT
-                    self._fail_first(queue, rejection(error, detail), of_record=of_record)
+                    self._reject(queue, error, detail)
+
+    def _reject(self, queue: PartitionQueue, error: ErrorCode, detail: str | None) -> None:
+        if error in REJECTED_IN_DOUBT:
+            queue.batches[0].may_be_written()
+        of_record = action_for(error) is ProduceAction.SPLIT
+        self._fail_first(queue, rejection(error, detail), of_record=of_record)
 
     def _compress(self, queue: PartitionQueue, error: ErrorCode) -> None:
         if error in TOO_LARGE:

@@ -95,8 +95,7 @@ class TestConsumer:
         passing.enter()
         try:
             offset = time.time() - passing.clock.now
-            protocol = self.consumer.config.group_protocol
-            cluster = Cluster(passing.clock, offset, self._partitions, self._topics, protocol)
+            cluster = self._new_cluster(passing, offset)
             self._entered = passing, cluster, passing.clock.now
             await self._start()
             self._entered = passing, cluster, passing.clock.now
@@ -127,9 +126,16 @@ class TestConsumer:
                 forget(self.consumer)
             self._time.leave()
 
+    def _new_cluster(self, passing: VirtualTime, offset: float) -> Cluster:
+        protocol = self.consumer.config.group_protocol
+        return Cluster(passing.clock, offset, self._partitions, self._topics, protocol)
+
+    def _connect(self) -> Connections:
+        return Connections(self._cluster, next(self._clients))
+
     async def _start(self) -> None:
         cluster, consumer = self._cluster, self.consumer
-        opened = self._opened = OpenedSession(Connections(cluster, next(self._clients)))
+        opened = self._opened = OpenedSession(self._connect())
         with in_environment(self._environment(opened)):
             await consumer.start()
         # No request was sent yet.
@@ -194,7 +200,7 @@ class TestConsumer:
         from asyncrevoke.dead_letters.replay import Replay, ReplayOptions
 
         cluster = self._cluster
-        opened = OpenedSession(Connections(cluster, next(self._clients)))
+        opened = OpenedSession(self._connect())
         cluster.have(topic)
         with in_environment(self._environment(opened)):
             async with self._time.passes(), DeadLetterTopic(topic) as letters:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
+from asyncrevoke.core.commit.kept_maps import KeptMaps
 from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
 from asyncrevoke.core.commit.rejected_commits import RejectedCommits, commit_error
 from asyncrevoke.core.commit.unverified_commits import UnverifiedCommits
@@ -85,6 +86,7 @@ class Committer:
         self._coordinator = coordinator
         self._assignment = assignment
         self._maps = maps
+        self._kept_maps = KeptMaps(outbox, config, cluster, maps)
         self._requested = requested
         self._reactions = reactions
         self._manual = config.commit_mode == "manual"
@@ -356,6 +358,7 @@ class Committer:
         self._rejected.accepted(now, instance)
         self._requested.acknowledged(instance, entry)
         instance.commit_acknowledged(entry.offset, entry.metadata)
+        self._kept_maps.committed(sent.node, entry)
         self._acknowledged_commits[instance] = sent.number
 
     def _shorten_metadata(self, instance: PartitionInstance, entry: CommitEntry) -> bool:

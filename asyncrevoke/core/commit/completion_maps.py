@@ -120,6 +120,18 @@ class CompletionMaps:
         elif known is not None:
             self._written[instance] = known._replace(metadata="")
 
+    def not_kept(self) -> None:
+        """The brokers do not store metadata: write no maps from now on."""
+        self._limit = 0
+        self._limits.clear()
+        self._written.clear()
+        self._outbox.emit(
+            "warning",
+            "brokers do not keep commit metadata; no completion maps are written",
+            hazard="after a crash, completed records beyond an unfinished one are repeated",
+            option="completion_map=0 avoids this check",
+        )
+
     def delivered(self, instance: PartitionInstance, tracker: OffsetTracker) -> None:
         """Pause delivery if too many offsets are tracked beyond a record that is not done."""
         if tracker.width > _WIDEST:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from asyncrevoke.core.fetch.responses import FetchResponses
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.io.wall_clock import WallClock
+    from asyncrevoke.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.model import Record, TopicPartition
 
 
@@ -48,6 +49,7 @@ class RecordCollector:
         self._not_due: list[PartitionCursor] = []
         self._empty: list[PartitionCursor] = []
         self.unreadable = False
+        self._is_approximate = False
 
     def deliver_unreadable(self) -> None:
         """From now on return an ``UnreadableRecord``, as the last record of its partition, instead
@@ -84,6 +86,22 @@ class RecordCollector:
     def nothing_to_deliver(self, cursor: PartitionCursor) -> None:
         """Its position has moved all the same."""
         self._empty.append(cursor)
+
+    def check_time(self, buffer: RecordBuffer, first: Record) -> None:
+        """See :class:`.cursor.CollectorState`. Logged once."""
+        sought, at = buffer.time_sought, first.timestamp
+        buffer.set_time_sought(None)
+        if sought is None or not 0 <= at < sought or self._is_approximate:
+            return
+        self._is_approximate = True
+        self._outbox.emit(
+            "warning",
+            "brokers look offsets up by time only approximately; older records come first",
+            partition=str(buffer.partition),
+            offset=first.offset,
+            timestamp=at,
+            sought=sought,
+        )
 
     @property
     def is_ready(self) -> bool:

@@ -58,6 +58,9 @@ class CollectorState(Protocol):
     def nothing_to_deliver(self, cursor: PartitionCursor, /) -> None:
         """It had batches without records to deliver."""
 
+    def check_time(self, buffer: RecordBuffer, first: Record, /) -> None:
+        """The first record is taken from a position that was looked up by time."""
+
 
 class PartitionCursor:
     """The fetch state of an instance, from its broker to the poll that takes its records."""
@@ -93,6 +96,8 @@ class PartitionCursor:
         self.not_before = 0.0
         self.error_reported = False
         self.corrupt_record: CorruptRecordError | None = None
+        # Whether the last response without an error did not move its fetch position.
+        self.nothing_fetched = False
         # The buffer whose end is out of range; not fetched until it is empty.
         self.out_of_range: RecordBuffer | None = None
         # With a delay, records are delivered when they are due.
@@ -152,6 +157,10 @@ class PartitionCursor:
     def set_leader(self, leader: tuple[Node, int]) -> None:
         """Set the leader and its epoch from the metadata."""
         self.leader = leader
+
+    def set_nothing_fetched(self, nothing: bool) -> None:
+        """Whether a response had no records for it, although its log goes on."""
+        self.nothing_fetched = nothing
 
     def set_topic_id(self, topic_id: bytes | None) -> None:
         """Set the id of its topic."""
@@ -275,6 +284,8 @@ class PartitionCursor:
             # The last record of its round, so that it is found there.
             self._left = 0
             return records
+        elif buffer.time_sought is not None:
+            self._collector.check_time(buffer, records[0])
         self._left -= len(records)
         return records
 

@@ -145,6 +145,7 @@ class Fetcher:
             instance.buffer.discard()
         cursor.retire()
         self.collector.forget(cursor)
+        self._responses.forget(cursor)
         self._shares_changed = True
 
     def leaders_known(self, now: float) -> None:

@@ -195,6 +195,12 @@ class FetchResponses:
         self._batches += len(batches)
         before, position = buffer.fetch_position, buffer.position
         buffer.append(batches)
+        end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
+        if buffer.fetch_position == before < end:
+            self._nothing_fetched(now, cursor, buffer, end)
+        elif cursor.nothing_fetched:
+            self._log.over(now, _stall_key(cursor), "fetching again", partition=cursor.name)
+            cursor.set_nothing_fetched(False)
         self._fetcher.buffer_appended(cursor)
         if buffer.position > position:
             # Past control batches and aborted transactions: no poll takes anything of them.
@@ -204,6 +210,32 @@ class FetchResponses:
         if cursor.backoff.has_failed and cursor.corrupt_record is None:
             self.recovered(now, cursor)
         return buffer.fetch_position > before
+
+    def _nothing_fetched(
+        self, now: float, cursor: PartitionCursor, buffer: RecordBuffer, end: int
+    ) -> None:
+        """The broker returns no records, although the log goes on: logged if that lasts."""
+        if cursor.nothing_fetched:
+            return
+        cursor.set_nothing_fetched(True)
+        offset = buffer.fetch_position
+
+        def fields() -> dict[str, object] | None:
+            current = cursor.instance.buffer
+            if current is None or current.fetch_position != offset or not cursor.is_active:
+                return None
+            return {
+                "partition": cursor.name,
+                "reason": f"the broker returns no records from offset {offset}, and its log goes on"
+                f" to {end}: seek() to another offset, such as the first of a record batch",
+            }
+
+        self._log.watch(now, _stall_key(cursor), "waiting to fetch", fields)
+
+    def forget(self, cursor: PartitionCursor) -> None:
+        """It is no longer fetched."""
+        if cursor.nothing_fetched:
+            self._log.forget(_stall_key(cursor))
 
     def recovered(self, now: float, cursor: PartitionCursor) -> None:
         """Its error is over."""
@@ -322,6 +354,10 @@ class FetchResponses:
     ) -> None:
         cursor.delay(now, longest)
         self._log.waiting(now, cursor.name, "waiting to fetch", partition=cursor.name, reason=why)
+
+
+def _stall_key(cursor: PartitionCursor) -> str:
+    return f"nothing fetched of {cursor.name}"
 
 
 def _replica_key(node_id: int) -> str:

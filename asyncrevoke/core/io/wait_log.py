@@ -37,6 +37,7 @@ class WaitLog:
     ) -> None:
         seconds = round(now - self._since[key], 1)
         if (shown := fields()) is not None:
+            self._logged[key] = None
             self._outbox.emit("warning", event, **shown, seconds=seconds)
         self._outbox.set_timer(
             _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)

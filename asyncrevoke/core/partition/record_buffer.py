@@ -54,6 +54,8 @@ class RecordBuffer:
         self.position = position
         self.completed_earlier = completed_earlier
         self.skipped_completed = 0
+        # The timestamp (ms) by which the broker was asked for this position, until it is checked.
+        self.time_sought: int | None = None
         self.fetch_position = position
         self.fetch_epoch = leader_epoch
         self.leader_epoch = leader_epoch
@@ -84,6 +86,10 @@ class RecordBuffer:
     def forget_completed_earlier(self) -> None:
         """Deliver the records of the completion map too: the map is wrong."""
         self.completed_earlier = None
+
+    def set_time_sought(self, timestamp: int | None) -> None:
+        """The broker has named this position as the first record at or after ``timestamp``."""
+        self.time_sought = timestamp
 
     def set_checked_epoch(self, leader_epoch: int) -> None:
         """The log of the leader of this epoch contains what was fetched."""

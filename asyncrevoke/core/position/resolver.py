@@ -68,6 +68,10 @@ _PASSING = frozenset(
 )
 
 
+_UNSTABLE = (
+    "unstable_offset_commit: a transaction with offsets of this group has not ended; have the "
+    "brokers abort it, or seek() to an offset"
+)
 _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id))
 # Instances, the oldest search first.
 _Searches: TypeAlias = "dict[PartitionInstance, PositionSearch]"
@@ -433,6 +437,8 @@ class PositionResolver:
         elif found.offset >= 0:
             listed = OffsetAndMetadata(found.offset, "", found.leader_epoch)
             self._found(now, instance, listed, from_reset=True)
+            if search.timestamp >= 0 and instance.buffer is not None:
+                instance.buffer.set_time_sought(search.timestamp)
         elif search.end is not None and search.awaits is AwaitedOffset.TIMESTAMP:
             offset, leader_epoch = search.end
             end = OffsetAndMetadata(offset, "", leader_epoch)
@@ -453,7 +459,8 @@ class PositionResolver:
         if error.retriable or error in _PASSING:
             if search.awaits is not AwaitedOffset.COMMITTED or error in _UNKNOWN:
                 self._cluster.refresh(now, f"{instance.partition}: {error.name}")
-            self._retry_later(now, instance, search, error.name)
+            why = _UNSTABLE if error is ErrorCode.unstable_offset_commit else error.name
+            self._retry_later(now, instance, search, why)
             return
         if search.report_error():
             problem = PartitionsError(

@@ -204,6 +204,7 @@ class ScriptedGroup(ScriptedBrokers):
         offsets = {entry.partition: entry.offset for entry in send.message.entries}
         if error is ErrorCode.none:
             self.committed.update(offsets)
+            self.metadata.update((each.partition, each.metadata) for each in send.message.entries)
         self.reply(
             send, OffsetCommitResponse(errors=tuple((partition, error) for partition in offsets))
         )

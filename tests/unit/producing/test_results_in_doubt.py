@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.producing.test_producer_core import Setting, Sink
+from unit.producing.test_producer_core import Setting, Sink, sequence
 
 from asyncrevoke.core.io.effects import Failed, FailureKind
 from asyncrevoke.errors import PublishError
@@ -23,6 +23,23 @@ class SinkOfErrors(Sink):
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
         super().results_failed(tokens, error)
         self.errors.append(error)
+
+
+def test_an_unknown_server_error_leaves_open_whether_the_batch_is_written() -> None:
+    """Else the next batch has its sequence number, and a broker that wrote it drops the next."""
+    setting = Setting()
+    sink = setting.sink = SinkOfErrors()
+    assert setting.append(b"0")
+    setting.start()
+    first = setting.sent()
+    assert sequence(first) == (77, 0, 0)
+    setting.respond(first, ErrorCode.unknown_server_error)
+    (failure,) = sink.errors
+    assert isinstance(failure, PublishError)
+    assert failure.in_doubt
+    assert "unknown_server_error" in str(failure)
+    assert setting.append(b"1")
+    assert sequence(setting.sent()) == (77, 1, 0)
 
 
 @pytest.mark.parametrize(

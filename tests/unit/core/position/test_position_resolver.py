@@ -178,7 +178,8 @@ def test_an_error_never_leads_to_the_reset_policy(error: ErrorCode, of_the_group
         world.advance(10)
         assert world.sends(ListOffsetsRequest) == []
     fields = world.named("waiting for the position of a partition")[0].fields
-    assert (fields["waiting_for"], fields["reason"]) == ("its committed offset", error.name)
+    assert fields["waiting_for"] == "its committed offset"
+    assert str(fields["reason"]).startswith(error.name)
     world.commits_are(committed(0, 42))
     assert world.found == {a: (42, -1, False)}
     assert len(world.named("all positions are known")) == 1
