@@ -105,8 +105,11 @@ class SubscriptionState:
         self._next = None
 
     def left(self, now: float, *, closing: bool) -> None:
-        """The group was left: nothing is subscribed to, unless something was chosen meanwhile."""
-        if self._next is None:
+        """The group was left: nothing is subscribed to, unless something was chosen meanwhile.
+
+        A consumer that is closing keeps its subscription, which the last callbacks may ask for.
+        """
+        if self._next is None and not closing:
             self._topics, self._pattern, self._broker_pattern = frozenset(), None, None
             self.added_partitions.subscribe(())
         self._group_topics = frozenset()

@@ -121,4 +121,4 @@ class SubscriptionCalls(SessionCalls):
         of the assigned partitions."""
         if self._session is None:
             return frozenset(self._topics)
-        return self._entered().core.subscription()
+        return self._readable().core.subscription()

@@ -259,6 +259,7 @@ async def test_the_last_callback_of_a_listener_may_ask_for_offsets(protocol: Gro
         async def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
             (partition,) = revoked
             said["assignment"] = ours.assignment()
+            said["subscription"] = ours.subscription()
             said["committed"] = (await ours.committed(partition))[partition]
             said["end"] = (await ours.end_offsets(partition))[partition]
             for call in (ours.position, ours.pause, ours.resume):
@@ -287,6 +288,7 @@ async def test_the_last_callback_of_a_listener_may_ask_for_offsets(protocol: Gro
             ours.assignment()
     committed = said["committed"]
     assert isinstance(committed, OffsetAndMetadata)
+    assert said["subscription"] == {"orders"}
     assert (said["assignment"], committed.offset, said["end"]) == (frozenset(), 3, 3)
     assert "not assigned" in str(said["position"])
     for call in ("pause", "resume", "commit"):
