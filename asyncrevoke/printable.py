@@ -7,13 +7,21 @@ lines, escape sequences control a terminal, and bidi marks reorder text.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Limits in characters; longer texts are cut.
 LONGEST_TEXT: Final = 1000
 LONGEST_MESSAGE: Final = 8000
 _LONGEST_OPTION: Final = 200
 _WORD = re.compile(r"\S+")
+_NAME_OF: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
+
+
+class _Nothing:
+    """A class without instances."""
 
 
 def printable(text: str, limit: int = LONGEST_TEXT) -> str:
@@ -39,14 +47,33 @@ def error_text(error: BaseException, limit: int = LONGEST_MESSAGE) -> str:
     """
     try:
         return str(error)[:limit]
-    except Exception as unprintable:  # noqa: BLE001 - the report is about ``error``
-        return f"(str() of this error raised {type(unprintable).__name__})"
+    except BaseException as unprintable:  # noqa: BLE001 - the report is about ``error``
+        return f"(str() of this error raised {class_name(unprintable)})"
+
+
+def class_name(error: BaseException) -> str:
+    """The name of the error's class. Does not ask a metaclass, which may raise."""
+    return _NAME_OF(type(error))
 
 
 def named_error(error: BaseException, limit: int = LONGEST_MESSAGE) -> str:
     """The name of the error's class, and :func:`error_text` after a colon."""
     text = error_text(error, limit)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{class_name(error)}: {text}" if text else class_name(error)
+
+
+def reportable(error: BaseException) -> BaseException:
+    """``error``, or a RuntimeError in its place if looking at its class or name raises."""
+    kind = type(error)
+    try:
+        isinstance(error, _Nothing)  # asks for __class__
+        _ = kind.__name__, kind.__qualname__, kind.__module__, kind.__mro__
+    except BaseException as refused:  # noqa: BLE001 - raised by the class of ``error``
+        return RuntimeError(
+            f"an error of the class {class_name(error)}, which raises {class_name(refused)} when "
+            "its class or name is looked at"
+        ).with_traceback(error.__traceback__)
+    return error
 
 
 def shown_option(value: object) -> str:
@@ -56,8 +83,8 @@ def shown_option(value: object) -> str:
     """
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001 - the message is about the option
-        text = f"a {type(value).__name__}, whose repr() raises {type(error).__name__}"
+    except BaseException as error:  # noqa: BLE001 - the message is about the option
+        text = f"a {_NAME_OF(type(value))}, whose repr() raises {class_name(error)}"
     if "@" in text:
         text = f"'…@{text.rpartition('@')[2]}"
     return printable(text, _LONGEST_OPTION)

@@ -24,7 +24,7 @@ from opentelemetry.trace import (
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.offset_sampler import OffsetSampler
-from asyncrevoke.printable import error_text
+from asyncrevoke.printable import error_text, reportable
 from asyncrevoke.runtime.hooks.observer import PublishSpan, Tracer
 
 if TYPE_CHECKING:
@@ -227,7 +227,8 @@ class _SendSpan(PublishSpan):
         self._span.end()
 
 
-def _failed(span: Span, error: BaseException) -> None:
+def _failed(span: Span, raised: BaseException) -> None:
+    error = reportable(raised)
     span.set_attribute(names.ERROR, names.error_type(error))
     span.set_status(Status(StatusCode.ERROR, type(error).__name__))
     if isinstance(error, Exception):

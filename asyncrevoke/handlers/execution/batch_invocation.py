@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.errors import DecodeError
 from asyncrevoke.handlers.policy.batch import BatchError, HandlerBatch, Unsent
+from asyncrevoke.printable import reportable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -69,7 +70,9 @@ async def invoke_batch(
             await call(handler.batch.call, values, called)
         except BatchError as error:
             if all(index in range(len(called)) for index in error.errors):
-                failed = {called[index]: error.errors[index] for index in sorted(error.errors)}
+                failed = {
+                    called[index]: reportable(error.errors[index]) for index in sorted(error.errors)
+                }
                 batch.call_failed(failed)
                 _complete(batch, [record for record in called if record not in failed], sink)
             raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 from asyncrevoke.errors import HandlerCancelledError
 from asyncrevoke.handlers.scheduling.lane_keys import LaneItem
+from asyncrevoke.printable import reportable
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ class Worker(Generic[T]):
 
     async def _call_failed(self, entry: Entry[T], error: BaseException, began: float) -> float:
         self.entry = None
+        error = reportable(error)
         self._dispatch.call_raised(entry[1], monotonic() - began, error)
         await self._report_failure(entry, error)
         return monotonic()

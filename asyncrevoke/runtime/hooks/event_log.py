@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from asyncrevoke.errors import DecodeError
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import error_text, printable
-from asyncrevoke.runtime.hooks.application_traceback import application_traceback
+from asyncrevoke.printable import error_text, printable, reportable
+from asyncrevoke.runtime.hooks.application_traceback import logged_exception
 
 if TYPE_CHECKING:
     from asyncrevoke.core.io.effects import Emit
@@ -136,13 +136,17 @@ class EventLog:
     def _write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
         if not self._logger.isEnabledFor(level):
             return
-        if isinstance(error := fields.get("exc_info"), DecodeError):
+        error = fields.get("exc_info")
+        if self._of_application and error is not None:
+            error = reportable(cast("BaseException", error))
+        if isinstance(error, DecodeError):
             # Its traceback has only lines of this library: the message says what is wrong.
             fields = {**fields, "error": error_text(error)}
             del fields["exc_info"]
+            error = None
         plain = {name: _plain(value) for name, value in fields.items()}
-        if self._of_application and isinstance(error, BaseException):
-            plain["exc_info"] = type(error), error, application_traceback(error)
+        if self._of_application and error is not None:
+            plain["exc_info"] = logged_exception(cast("BaseException", error))
         if self._membership is not None and (member := self._membership.group_metadata().member_id):
             plain.setdefault("member", member)
         try:

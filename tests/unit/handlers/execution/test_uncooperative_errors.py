@@ -53,6 +53,44 @@ class MuteError(Exception):
     __repr__ = __str__
 
 
+class ExitingError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+    __repr__ = __str__
+
+
+class InterruptingError(Exception):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+    __repr__ = __str__
+
+
+class CancellingError(Exception):
+    def __str__(self) -> str:
+        raise asyncio.CancelledError
+
+    __repr__ = __str__
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise SystemExit("no name")
+
+
+class NoNameError(Exception, metaclass=Nameless):
+    pass
+
+
+class NoClassError(Exception):
+    def __getattribute__(self, name: str) -> object:
+        if name == "__class__":
+            raise SystemExit("no class")
+        return super().__getattribute__(name)
+
+
 class FalseError(Exception):
     def __bool__(self) -> bool:
         return False
@@ -68,8 +106,13 @@ class LongError(Exception):
 
 
 uncooperative = pytest.mark.parametrize(
-    "kind", [FrozenError, SlottedError, UnhashableError, MuteError, FalseError, LongError]
-)
+    "kind",
+    [
+        FrozenError, SlottedError, UnhashableError, MuteError, FalseError, LongError, ExitingError,
+        InterruptingError, CancellingError,
+    ],
+)  # fmt: skip
+unidentified = pytest.mark.parametrize("kind", [NoNameError, NoClassError], ids=["name", "class"])
 
 
 class Observed:
@@ -122,6 +165,84 @@ async def test_it_is_retried_and_becomes_a_dead_letter_with_its_name_and_trace(
         (0, 0, 3, "dead_lettered"),
     ]
     assert {row["error_type"] for row in rows_of(tmp_path, "ATTEMPT")} == {kind.__name__}
+
+
+@unidentified
+@pytest.mark.parametrize("batch", [False, True])
+async def test_one_that_hides_its_class_is_retried_and_becomes_a_dead_letter(
+    kind: type[Exception], batch: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    observed = Observed(tmp_path)
+    calls: list[object] = []
+
+    handler = observed.consumer.handler(
+        "orders", retry=Retry(attempts=2, backoff=0.1), dead_letter="dlq", batch=batch
+    )
+
+    async def bill(order: bytes) -> None:
+        calls.append(order)
+        raise kind
+
+    async def bill_all(orders: list[bytes]) -> None:
+        calls.append(orders)
+        raise BatchError({0: kind()})
+
+    handler(bill_all if batch else bill)
+
+    async with TestConsumer(observed.consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        await t.advance(5)
+        (letter,) = t.dead_letters("dlq")
+    assert len(calls) == 2
+    message = dict(letter.headers)["asyncrevoke-error-message"] or b""
+    assert type.__dict__["__name__"].__get__(kind).encode() in message
+    assert b"raises SystemExit when its class or name is looked at" in message
+    assert "handler failed; record sent to the dead letter topic" in caplog.text
+
+
+@unidentified
+async def test_a_consumer_stops_with_an_error_in_place_of_one_that_hides_its_class(
+    kind: type[Exception],
+) -> None:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders")
+    async def bill(order: bytes) -> None:
+        raise kind
+
+    with pytest.raises(RuntimeError, match="when its class or name is looked at"):
+        async with TestConsumer(consumer, partitions=1) as t:
+            await t.publish("orders", b"1")
+            await t.advance(5)
+
+
+@pytest.mark.parametrize("where", ["itself", "cause", "context", "group"])
+async def test_the_log_has_the_beginning_of_its_text(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", on_error="skip")
+    async def bill(order: bytes) -> None:
+        if where == "itself":
+            raise LongError
+        if where == "cause":
+            raise ValueError("rejected") from LongError()
+        if where == "group":
+            raise ExceptionGroup("several", [LongError()])
+        try:
+            raise LongError
+        except LongError:
+            raise ValueError("rejected")  # noqa: B904 - its context
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish("orders", b"1")
+        await t.advance(1)
+    assert "handler failed; record skipped" in caplog.text
+    assert "in bill" in caplog.text
+    assert len(caplog.text) < 30_000
+    if where != "group":
+        assert "LongError: xxx" in caplog.text
 
 
 @uncooperative
