@@ -9,6 +9,7 @@ from asyncrevoke.dashboard.history import Pending, Place, Sample
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import GroupsError
 from asyncrevoke.groups.observer import describe_group
+from asyncrevoke.groups.unread import UnreadPartitions
 from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # Seconds before the next request, after a success and after a failure.
 _INTERVAL = 0.5
 _AGAIN = 2.0
+# Seconds without a commit.
+_PATIENCE = 30.0
 
 
 class GroupWatch:
@@ -35,6 +38,7 @@ class GroupWatch:
         self._names: dict[str, str] = {}
         self._since: dict[TopicPartition, float] = {}
         self._noted = ""
+        self._unread = UnreadPartitions(_PATIENCE)
 
     async def run(self) -> None:
         """Describe the group repeatedly. An error is noted on the page, and the request retried."""
@@ -88,7 +92,9 @@ class GroupWatch:
         members = len(facts.members)
         sample = Sample(now, records, lag=lag, state=facts.state, members=members)
         history.sample(self._group, sample)
-        self._note(f"{facts.state}: {facts.rebalance.says}")
+        unread = self._unread.look(now, facts)
+        says = (facts.rebalance.says, *(member.says for member in unread))
+        self._note(f"{facts.state}: {' '.join(says)}")
 
     def _name(self, member: MemberFacts) -> str:
         known = self._names.get(member.member_id)

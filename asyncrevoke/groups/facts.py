@@ -57,6 +57,21 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     lag: int | None = None
     member_id: str | None = None
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition together."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class UnreadFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that has committed nothing for ``seconds``, although records arrived in
+    ``partitions``, which it is assigned. ``says`` is the same as a sentence."""
+
+    member_id: str
+    partitions: tuple[TopicPartition, ...]
+    seconds: float
+    says: str
+
 
 class RebalanceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """``held_up_by``: ids of the members that delay the rebalance. ``known`` is False if brokers do
@@ -69,7 +84,8 @@ class RebalanceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One group. ``epoch`` is that of the newest assignment, under KIP-848 only."""
+    """One group. ``epoch`` is that of the newest assignment, under KIP-848 only. ``unread`` is None
+    if the group was described only once, which does not tell who reads."""
 
     group: str
     type: str
@@ -80,6 +96,7 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
     rebalance: RebalanceFacts
     members: tuple[MemberFacts, ...]
     partitions: tuple[PartitionFacts, ...]
+    unread: tuple[UnreadFacts, ...] | None = None
 
     @property
     def lag(self) -> int | None:

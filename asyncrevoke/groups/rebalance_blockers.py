@@ -41,7 +41,7 @@ def classic_rebalance(state: str, members: Sequence[MemberFacts]) -> RebalanceFa
     return _rebalance(
         state,
         [member for member in members if member.releasing],
-        lambda member: f"{_name(member)} has not released {_list(member.releasing)} yet",
+        lambda member: f"{member_name(member)} has not released {_list(member.releasing)} yet",
     )
 
 
@@ -52,8 +52,10 @@ def consumer_group_rebalance(
 
     def reason(member: MemberFacts) -> str:
         if member.releasing:
-            return f"{_name(member)} has not released {_list(member.releasing)} yet"
-        return f"{_name(member)} is at epoch {member.epoch}, the newest assignment is of {epoch}"
+            return f"{member_name(member)} has not released {_list(member.releasing)} yet"
+        return (
+            f"{member_name(member)} is at epoch {member.epoch}, the newest assignment is of {epoch}"
+        )
 
     return _rebalance(state, [member for member in members if is_behind(member, epoch)], reason)
 
@@ -84,7 +86,8 @@ def _unknown(says: str) -> RebalanceFacts:
     return RebalanceFacts(in_progress=True, known=False, held_up_by=(), says=says)
 
 
-def _name(member: MemberFacts) -> str:
+def member_name(member: MemberFacts) -> str:
+    """How a member is called in sentences."""
     return f"{member.group_instance_id or member.client_id} at {member.host}"
 
 

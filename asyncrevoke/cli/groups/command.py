@@ -29,6 +29,15 @@ def groups(
     active: Annotated[
         bool, typer.Option("--active", help="Leave groups without members out of the list.")
     ] = False,
+    observe: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=10,
+            help="Look again for so many seconds, at least 10, and show members that commit "
+            "nothing for half of them while records arrive in their partitions. With a NAME.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
     """List consumer groups with their members and lag, or show one: members, assignments, lag, and
@@ -41,10 +50,15 @@ def groups(
 
     Example: `asyncrevoke groups billing --bootstrap-servers kafka-1:9092`
     """
+    if observe is not None and name is None:
+        raise typer.BadParameter("name one group", param_hint="--observe")
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     with exit_on_errors():
         config = connection.config(request_timeout=timeout, client_id="asyncrevoke-groups")
-        result = asyncio.run(_ask(config, name))
+        if observe is None or name is None:
+            result = asyncio.run(_ask(config, name))
+        else:
+            result = asyncio.run(_observe(config, name, observe))
     if active and not isinstance(result, GroupFacts):
         result = [group for group in result if group.members != 0]
     if as_json:
@@ -62,6 +76,14 @@ async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequenc
         if name is None:
             return await summarize_groups(cluster)
         return await describe_group(cluster, name)
+
+
+async def _observe(config: ConsumerConfig, name: str, seconds: float) -> GroupFacts:
+    from asyncrevoke.groups.cluster import GroupsClient
+    from asyncrevoke.groups.unread import observe_group
+
+    async with GroupsClient(config) as cluster:
+        return await observe_group(cluster, name, seconds)
 
 
 def _show(result: GroupFacts | Sequence[GroupSummary]) -> None:

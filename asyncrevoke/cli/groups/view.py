@@ -56,6 +56,13 @@ def show_group(console: Console, group: GroupFacts) -> None:
             f"lag: {_number(group.lag)}"
             + (f", and {counted(unknown, 'partition')} of unknown lag" * bool(unknown)),
         )
+    for member in group.unread or ():
+        print_line(
+            console,
+            f"{member.says} ({_ranges(member.partitions)}: nothing for {member.seconds:.0f} s)",
+        )
+    if group.unread == ():
+        print_line(console, "No member was seen to commit nothing while records arrive.")
 
 
 def _members(members: Sequence[MemberFacts]) -> Table:

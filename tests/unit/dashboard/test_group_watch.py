@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
 from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import ConsumerConfig, TopicPartition
@@ -14,6 +15,8 @@ from asyncrevoke.groups.facts import GroupFacts, MemberFacts, PartitionFacts, Re
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pytest
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -93,3 +96,25 @@ def test_a_heartbeat_response_without_assignment_keeps_the_last_one() -> None:
         "PreparingRebalance: as told",
         "Stable: as told",
     ]
+
+
+def test_a_member_that_commits_nothing_while_records_arrive_is_noted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch, history = watching()
+    now = 0.0
+    monkeypatch.setattr(history, "clock", lambda: now)
+    for look in range(80):
+        now = look / 2
+        facts = told(["a", "b"])
+        # The member of the second partition commits each second look.
+        offsets = {0: 10, 1: 10 + look // 2}
+        partitions = [
+            structs.replace(part, committed=offsets[part.partition], end=20 + look, lag=5)
+            for part in facts.partitions
+        ]
+        watch.look(structs.replace(facts, partitions=tuple(partitions)))
+    notes = [note.text for note in history.notes(now, 100) if "commits nothing" in note.text]
+    assert len(notes) == 1
+    assert "a at 10.0.0.1 commits nothing while records arrive in its partitions" in notes[0]
+    assert "b at" not in notes[0]

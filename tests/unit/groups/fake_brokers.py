@@ -83,6 +83,7 @@ class FakeBrokers:
         self.speaks_modern = True
         self.dead_leader: int | None = None
         self.log_start = 0
+        self.end = 25
         self.asked: list[tuple[int, str]] = []
 
     def brokers(self) -> dict[int, str]:
@@ -161,7 +162,7 @@ class FakeBrokers:
             raise GroupsError("the broker does not respond")
         asked = [query.partition for query in request.queries]
         assert all(partition.partition % 2 + 1 == node for partition in asked)
-        offsets = {messages.EARLIEST_TIMESTAMP: self.log_start, messages.LATEST_TIMESTAMP: 25}
+        offsets = {messages.EARLIEST_TIMESTAMP: self.log_start, messages.LATEST_TIMESTAMP: self.end}
         return messages.ListOffsetsResponse(
             offsets=tuple(
                 messages.ListedOffset(
