@@ -105,6 +105,13 @@ class SendingOptions:
         TimestampsName,
         typer.Option(help="The timestamps of written records: the time of writing, or their own."),
     ] = TimestampsName.NOW
+    no_idempotence: Annotated[
+        bool,
+        typer.Option(
+            "--no-idempotence",
+            help="For brokers that give no producer id. A lost response may double a record.",
+        ),
+    ] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = (
         False
     )
@@ -240,7 +247,8 @@ def replay(
     """
     with exit_on_errors():
         options = sending.options(filtered.chosen())
-        result = _run_replay(_opened(topic, connection), options)
+        letters = _opened(topic, connection, idempotent=not sending.no_idempotence)
+        result = _run_replay(letters, options)
     if as_json:
         print_value(result)
     else:
@@ -304,11 +312,15 @@ def reprocess(
 # --- what is read and sent -----------------------------------------------------------------------
 
 
-def _opened(topic: str, connection: ConnectionOptions) -> DeadLetterTopic:
+def _opened(
+    topic: str, connection: ConnectionOptions, *, idempotent: bool = True
+) -> DeadLetterTopic:
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 
     logging.getLogger("asyncrevoke").addHandler(logging.NullHandler())
-    options = connection.consumer_options(client_id="asyncrevoke-dead-letters")
+    options = connection.consumer_options(
+        client_id="asyncrevoke-dead-letters", idempotent=idempotent
+    )
     return DeadLetterTopic(topic, **options)
 
 

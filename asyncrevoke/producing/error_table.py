@@ -94,8 +94,8 @@ REJECTIONS: Final[Mapping[ErrorCode, str]] = {
 }
 
 NO_IDEMPOTENCE: Final = (
-    "Consumer(idempotent=False) writes without a producer id; then a record is written twice when "
-    "the response to its request is lost"
+    "Consumer(idempotent=False), or --no-idempotence of a replay, writes without a producer id; "
+    "then a record may be written twice when the response to its request is lost"
 )
 
 

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 _NAMES: Final = (
     "topic",
     "compression",
+    "idempotent",
     "request_timeout",
     *(name for name in CONNECTION if name != "isolation_level"),
 )
 # Options of every sink, in lower case. Spark passes them on.
 _SPARKS: Final = ("path", "checkpointlocation")
 # The same options in Spark's Kafka connector. Spark passes names in lower case.
-_CONNECTORS: Final = {"kafka.compression.type": "compression", **CONNECTORS}
+_CONNECTORS: Final = {
+    "kafka.compression.type": "compression",
+    "kafka.enable.idempotence": "idempotent",
+    **CONNECTORS,
+}
 _JAAS: Final = "use sasl_plain_username and sasl_plain_password"
 _STORES: Final = "only PEM is read: pass its files as ssl_cafile, ssl_certfile and ssl_keyfile"
 _BATCHES: Final = "record batches are made of whole Arrow batches, and sent when they are full"
@@ -34,7 +39,6 @@ _TIMES: Final = "use request_timeout, in seconds; a record fails after three tim
 _REJECTED: Final = {
     "includeheaders": "leave it out: headers are written if the DataFrame has the column headers",
     "kafka.acks": "leave it out: a record is written when all in-sync replicas have it",
-    "kafka.enable.idempotence": "leave it out: a task always writes with idempotence",
     "kafka.transactional.id": "leave it out: a retried task writes its records again; "
     "consumers recognize them by a key or an id",
     "kafka.max.in.flight.requests.per.connection": "leave it out: each broker gets one request at "
@@ -84,6 +88,8 @@ class SinkOptions:
         config = connection_config(given)
         if "compression" in given:
             config = replace(config, compression=cast("Compression", given["compression"]))
+        if "idempotent" in given:
+            config = replace(config, idempotent=_flag("idempotent", given["idempotent"]))
         if "request_timeout" in given:
             seconds = _seconds(given["request_timeout"])
             # fetch_max_wait must be less than request_timeout, although the sink fetches nothing.
@@ -104,6 +110,12 @@ def _known(name: str) -> str | None:
     close = difflib.get_close_matches(name.removeprefix("kafka.").replace(".", "_"), _NAMES, n=1)
     hint = f"did you mean {close[0]}?" if close else f"its options are {', '.join(_NAMES)}"
     raise ConfigError(f"the sink asyncrevoke has no option {shown_option(name)}: {hint}")
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"{name}={shown_option(text)}: use true or false")
+    return text.lower() == "true"
 
 
 def _seconds(text: str) -> float:

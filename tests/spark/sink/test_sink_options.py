@@ -43,6 +43,7 @@ def test_options_become_those_of_a_producer() -> None:
             "Topic": "orders",
             "kafka.bootstrap.servers": "a:1,b:2",
             "compression": "zstd",
+            "kafka.enable.idempotence": "false",
             "request_timeout": "0.4",
             "checkpointLocation": "/tmp/checkpoint",  # noqa: S108 - no file is made
         }
@@ -51,6 +52,8 @@ def test_options_become_those_of_a_producer() -> None:
     assert options.topic == "orders"
     assert config.bootstrap_servers == ("a:1", "b:2")
     assert (config.compression, config.request_timeout) == ("zstd", 0.4)
+    assert not config.idempotent
+    assert SinkOptions.of({"topic": "orders"}).config().idempotent
 
 
 def test_a_password_reaches_tasks_and_is_not_shown() -> None:
@@ -74,6 +77,7 @@ def test_a_password_reaches_tasks_and_is_not_shown() -> None:
     [
         ({"topics": "t"}, "did you mean topic"),
         ({"includeHeaders": "true"}, "if the DataFrame has the column headers"),
+        ({"topic": "t", "idempotent": "maybe"}, "use true or false"),
         ({"kafka.acks": "1"}, "all in-sync replicas"),
         ({"kafka.transactional.id": "x"}, "a retried task writes its records again"),
         ({"kafka.linger.ms": "5"}, "whole Arrow batches"),

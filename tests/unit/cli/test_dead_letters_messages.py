@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.options.flags import as_flags
+from asyncrevoke.dead_letters import dead_letter_topic
+from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+from asyncrevoke.errors import ConfigError
 
 
 def test_a_wrong_option_is_named_as_it_was_typed() -> None:
@@ -13,6 +17,22 @@ def test_a_wrong_option_is_named_as_it_was_typed() -> None:
     assert result.exit_code == 2
     assert "--limit 0: at least 1" in result.output
     assert "limit=" not in result.output
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-idempotence",)])
+def test_a_replay_writes_with_idempotence_unless_a_flag_says_otherwise(
+    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+
+    class Opened(DeadLetterTopic):
+        def __init__(self, topic: str, *, idempotent: bool = True, **_options: object) -> None:
+            opened.append(idempotent)
+            raise ConfigError(f"{topic} is not opened here")
+
+    monkeypatch.setattr(dead_letter_topic, "DeadLetterTopic", Opened)
+    CliRunner().invoke(app, ["dead-letters", "replay", "orders.dlq", *flags])
+    assert opened == [not flags]
 
 
 def test_options_of_the_library_are_shownas_flags() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from unit.testing.servers.published_brokers import PublishedBroker
 
+from asyncrevoke.errors import RequestTimeoutError
 from asyncrevoke.protocol.messages import ErrorCode
 
 LOST = "brokers do not keep commit metadata"
@@ -110,6 +111,10 @@ async def test_offsets_that_stay_unstable_are_waited_for_with_one_sentence_and_a
         lines = [each for each in caplog.messages if "waiting for the position" in each]
         assert "a transaction with offsets of this group has not ended" in lines[0]
         assert "seek()" in lines[0]
+        asked = asyncio.create_task(consumer.committed(("orders", 0)))
+        await t.advance(60)
+        with pytest.raises(RequestTimeoutError, match="unstable_offset_commit"):
+            await asked
         consumer.seek(("orders", 0), 0)
         await t.advance(1)
         assert handled == ["0"]

@@ -71,6 +71,27 @@ async def test_group_protocol_auto_joins_by_the_classic_protocol(kind: Published
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_a_pattern_finds_topics_that_are_created_later(kind: PublishedBroker) -> None:
+    consumer = Consumer(pattern="orders-.*", group_id="billing")
+    read: list[bytes | None] = []
+
+    async def loop() -> None:
+        async for batch in consumer:
+            read.extend(record.value for record in batch.records)
+
+    async with PublishedConsumer(kind, consumer, topics={"orders-a": 2, "clicks": 1}) as t:
+        task = asyncio.create_task(loop())
+        await t.publish("orders-a", "a")
+        await t.publish("clicks", "c")
+        await t.publish("orders-b", "b")
+        await t.advance(250)
+        assert sorted(read) == [b"a", b"b"]
+        assert t.committed("orders-b", 0) == 1
+        consumer.stop()
+        await asyncio.wait((task,))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_a_loop_reads_from_a_time_on(kind: PublishedBroker) -> None:
     consumer = Consumer("orders", group_id="billing")
     read: list[bytes | None] = []
