@@ -147,7 +147,7 @@ APIS: Final[Mapping[str, Api]] = {
         22,
         "results, retry topics, dead letters",
         (Version(2),),
-        "handlers without publish_to, retry topics and dead letters do without it",
+        "use `Consumer(idempotent=False)`",
     ),
     "OffsetsForLeaderEpoch": Api(
         23,

@@ -11,19 +11,13 @@ from unit.testing.servers.published_cluster import PublishedConsumer
 
 from asyncrevoke import Consumer, RetryTopic, TopicPartition
 from asyncrevoke.producing.requests import InitProducerIdRequest
-from asyncrevoke.protocol.messages import ListOffsetsRequest
 
 if TYPE_CHECKING:
     from unit.testing.servers.published_brokers import PublishedBroker
 
     from asyncrevoke.config import GroupProtocol
 
-# The consumer cannot use ListOffsets 4 yet.
-KINDS = [
-    kind
-    for kind in BROKERS
-    if not kind.offsets_stay_unstable and ListOffsetsRequest not in kind.ranges
-]
+KINDS = [kind for kind in BROKERS if not kind.offsets_stay_unstable]
 
 
 def idempotent(kind: PublishedBroker) -> bool:
