@@ -21,6 +21,7 @@ from asyncrevoke.core.commit.unverified_commits import UnverifiedCommits
 from asyncrevoke.core.commit.waiters import CommitWaiters, Waiter
 from asyncrevoke.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
+from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.errors import (
     FatalError,
@@ -54,6 +55,14 @@ _RETRY_TIMER = "commit-retry"
 _UNKNOWN_TOPIC_TIMER = "commit-unknown-topic"
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 2.0
+_WAIT = "commit"
+# These pass by themselves, or never.
+_DELAYS = (
+    CommitErrorAction.RETRY,
+    CommitErrorAction.AMBIGUOUS,
+    CommitErrorAction.COORDINATOR,
+    CommitErrorAction.UNKNOWN_TOPIC,
+)
 
 
 class _InFlightCommit(NamedTuple):
@@ -100,6 +109,9 @@ class Committer:
         self._sent = 0
         self._acknowledged_commits: dict[PartitionInstance, int] = {}
         self._rejected = RejectedCommits(outbox, self)
+        self._log = WaitLog(outbox)
+        # The last error of a commit that is sent again; empty after an acknowledged one.
+        self._delayed_by = ""
         # The coordinator does not know these topics yet, or they were deleted.
         self._unknown_topics = PartitionBackoff(
             outbox,
@@ -317,6 +329,8 @@ class Committer:
             actions.setdefault(action, error)
             if instance.terminal:
                 continue
+            if action in _DELAYS:
+                self._delayed(now, error)
             if action is CommitErrorAction.OK:
                 self._acknowledge(now, sent, instance, entry)
                 acked.append(instance)
@@ -333,13 +347,7 @@ class Committer:
                 if problem is not None:
                     rejected.append((instance, problem))
         if acked:
-            self._backoff.succeeded()
-            self._outbox.emit(
-                "debug",
-                "committed",
-                offsets={str(i.partition): sent.entries[i].offset for i in acked},
-                seconds=round(now - sent.sent_at, 4),
-            )
+            self._some_acknowledged(now, sent, acked)
         self._apply_actions(now, sent, actions)
         self._waiters.check()
         self._unverified.verify(now)
@@ -360,6 +368,31 @@ class Committer:
         instance.commit_acknowledged(entry.offset, entry.metadata)
         self._kept_maps.committed(sent.node, entry)
         self._acknowledged_commits[instance] = sent.number
+
+    def _some_acknowledged(
+        self, now: float, sent: _InFlightCommit, acked: list[PartitionInstance]
+    ) -> None:
+        self._backoff.succeeded()
+        if self._delayed_by:
+            self._delayed_by = ""
+            self._log.over(now, _WAIT, "commits are accepted again")
+        self._outbox.emit(
+            "debug",
+            "committed",
+            offsets={str(i.partition): sent.entries[i].offset for i in acked},
+            seconds=round(now - sent.sent_at, 4),
+        )
+
+    def _delayed(self, now: float, error: ErrorCode) -> None:
+        """The commit is sent again: logged if that lasts."""
+        if not self._delayed_by:
+            self._log.watch(now, _WAIT, "waiting for commits to be acknowledged", self._why_delayed)
+        self._delayed_by = error.name
+
+    def _why_delayed(self) -> dict[str, object] | None:
+        if not any(map(self.is_commit_owed, self._assignment.live())):
+            return None
+        return {"reason": self._delayed_by}
 
     def _shorten_metadata(self, instance: PartitionInstance, entry: CommitEntry) -> bool:
         """Commit again with less metadata; False if it has none."""

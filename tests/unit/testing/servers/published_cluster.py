@@ -21,6 +21,7 @@ from asyncrevoke.protocol.messages import (
     JoinGroupRequest,
     JoinGroupResponse,
     ListedOffset,
+    OffsetCommitResponse,
     OffsetFetchResponse,
     PartitionMetadata,
 )
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
         FetchPartition,
         FetchRequest,
         OffsetCommitRequest,
-        OffsetCommitResponse,
         OffsetFetchRequest,
         OffsetQuery,
         Request,
@@ -96,13 +96,15 @@ class _Leaders(Leaders[WrittenLog]):
 
 class PublishedCluster(Cluster):
     """Brokers of one kind. ``commits`` are the metadata of all commits, ``reads_of_offsets``
-    counts OffsetFetches, ``rejects`` is the error of every Produce."""
+    counts OffsetFetches, ``rejects`` is the error of every Produce,
+    ``rejects_commits`` that of every OffsetCommit."""
 
     def __init__(self, kind: PublishedBroker, clock: Clock, *given: object) -> None:
         self.kind = kind
         self.commits: list[str] = []
         self.reads_of_offsets = 0
         self.rejects = ErrorCode.none
+        self.rejects_commits = ErrorCode.none
         self._moves = 0
         super().__init__(clock, *given)  # type: ignore[arg-type]
         self._leaders = _Leaders(clock, self)
@@ -193,6 +195,9 @@ class PublishedCluster(Cluster):
     def _commit(self, message: OffsetCommitRequest) -> OffsetCommitResponse:
         longest = self.kind.longest_commit_metadata
         self.commits += [entry.metadata for entry in message.entries]
+        if (error := self.rejects_commits) is not ErrorCode.none:
+            rejected = tuple((entry.partition, error) for entry in message.entries)
+            return OffsetCommitResponse(errors=rejected)
         too_long = [entry for entry in message.entries if len(entry.metadata) > longest]
         kept = tuple(entry for entry in message.entries if entry not in too_long)
         if not self.kind.keeps_commit_metadata:

@@ -195,6 +195,41 @@ async def test_the_error_of_results_that_brokers_reject_is_named(
         await t.advance(60)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.unstable_offset_commit,
+        ErrorCode.unknown_server_error,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.not_coordinator,
+    ],
+)
+async def test_commits_that_brokers_never_accept_are_named_after_ten_seconds(
+    error: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders")
+    async def bill(_value: str) -> None:
+        pass
+
+    async with PublishedConsumer(BY_NAME["MSK Serverless"], consumer, partitions=1) as t:
+        t.brokers.rejects_commits = error
+        await t.publish("orders", "0")
+        await t.advance(9)
+        assert "waiting for commits" not in caplog.text
+        await t.advance(4)
+        (line,) = (each for each in caplog.messages if "waiting for commits" in each)
+        assert f"reason={error.name}" in line
+        t.brokers.rejects_commits = ErrorCode.none
+        await t.advance(4)
+        assert t.committed("orders", 0) == 1
+        assert caplog.text.count("waiting for commits") == 1
+        assert "commits are accepted again" in caplog.text
+
+
 async def test_a_broker_without_idempotence_is_named_with_the_option(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
