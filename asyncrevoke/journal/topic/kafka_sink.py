@@ -34,8 +34,9 @@ class KafkaSink:
 
     Before the consumer sends a commit, the rows of the committed records are also in this topic, on
     all in-sync replicas. ``options`` are those of ``Consumer`` that a producer uses: ``client_id``,
-    ``bootstrap_servers``, the security options, ``request_timeout`` and ``compression``. If rows
-    cannot be sent within 30 s, the consumer fails with a JournalError, as it does on a full disk.
+    ``bootstrap_servers``, the security options, ``request_timeout``, ``compression`` and
+    ``idempotent`` (repeated rows are not collected). If rows cannot be sent within 30 s, the
+    consumer fails with a JournalError, as it does on a full disk.
 
     The topic's retention decides how long rows are kept. ``asyncrevoke journal collect`` writes a
     folder from the topic. Raises ConfigError.
@@ -48,7 +49,8 @@ class KafkaSink:
         if rejected:
             raise ConfigError(
                 f"KafkaSink({shown_option(topic)}): {', '.join(sorted(rejected))} cannot be set: "
-                "the sink needs acks=all and idempotence without transactions"
+                "the sink needs acks=all and no transactions; idempotent=False writes without a "
+                "producer id"
             )
         self.topic = topic
         self._options = options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,3 +110,10 @@ async def test_a_loop_reads_from_a_time_on(kind: PublishedBroker) -> None:
         assert t.committed("orders", 0) is None or t.committed("orders", 0) == 6
         consumer.stop()
         await asyncio.wait((task,))
+
+
+def test_the_page_about_other_brokers_has_a_row_for_each_kind() -> None:
+    page = Path(__file__).parents[4] / "docs" / "reference" / "other-brokers.md"
+    rows = {line.split(" | ")[0].removeprefix("| ") for line in page.read_text().splitlines()}
+    # The one with an open transaction is in the row of the others of its kind.
+    assert {kind.name.partition(" with ")[0] for kind in BROKERS} <= rows
