@@ -73,6 +73,37 @@ async def test_brokers_that_keep_commit_metadata_are_asked_once(
     assert LOST not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("kind", "handled_before_release", "committed"),
+    [("Tansu", "AaB", 3), ("MSK Serverless", "AB", 1)],
+)
+async def test_a_revocation_drops_gaps_only_where_brokers_keep_the_completion_map(
+    kind: str, handled_before_release: str, committed: int
+) -> None:
+    consumer = Consumer(group_id="billing")
+    goes_on = asyncio.Event()
+    handled: list[str] = []
+
+    @consumer.handler("orders")
+    async def bill(value: str) -> None:
+        if value == "A":
+            await goes_on.wait()
+        handled.append(value)
+
+    async with PublishedConsumer(BY_NAME[kind], consumer, partitions=1) as t:
+        await t.publish("orders", "A", key="a")
+        await t.publish("orders", "a", key="a")
+        await t.publish("orders", "B", key="b")
+        await t.advance(2)
+        assert handled == ["B"], "a map is committed"
+        await t.revoke(("orders", 0))
+        goes_on.set()
+        await t.advance(5)
+        assert not t.assignment()
+        assert "".join(sorted(handled, key=str.lower)) == handled_before_release
+        assert t.committed("orders", 0) == committed
+
+
 async def test_a_completion_map_becomes_shorter_where_brokers_take_less_than_4096_bytes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
