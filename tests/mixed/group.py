@@ -18,12 +18,27 @@ from asyncrevoke.broker.process.supervisor import die_with_parent
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import NoGroupError
-from asyncrevoke.groups.observer import describe_group
+from asyncrevoke.groups.observer import committed_offsets, describe_group
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from asyncrevoke.groups.facts import GroupFacts
 
-Client = Literal["ours", "java", "aiokafka", "faststream", "kstreams", "librdkafka", "kafka-python"]
+Client = Literal[
+    "ours",
+    "java",
+    "aiokafka",
+    "faststream",
+    "kstreams",
+    "librdkafka",
+    "kafka-python",
+    "franz-go",
+    "sarama",
+    "kafka-go",
+    "kafkajs",
+    "platformatic",
+]
 
 DEADLINE = 60.0
 PARTITIONS = 6
@@ -34,20 +49,22 @@ _PAUSE = 0.02
 class MixedMember(JavaMember):
     """Any client's member: they all speak as Java's does.
 
-    ``committed`` exists only where the client says so; ours commits what counts by itself.
+    ``committed`` exists only where the client says so; ours commits what counts by itself. After
+    :meth:`MixedGroup.crash` it is what the coordinator knows.
     """
 
     def __init__(self, client: Client, name: str, process: asyncio.subprocess.Process) -> None:
         super().__init__(process)
         self.client: Client = client
         self.name = name
+        self.crashed = False
         self.reading = asyncio.create_task(self.read())
 
     @property
     def uncommitted(self) -> set[tuple[int, int]]:
-        """Places that another client's member has read and, being stopped in between, not
-        committed: it says so itself."""
-        if self.client == "ours":
+        """Places that this member has read and, being stopped in between, not committed. Another
+        client's says so itself; ours commits all when it is stopped, unless it crashes."""
+        if self.client == "ours" and not self.crashed:
             return set()
         return {
             (seen.partition, seen.offset)
@@ -59,8 +76,17 @@ class MixedMember(JavaMember):
 class MixedGroup:
     """Members that come and go while records are produced all the time."""
 
-    def __init__(self, folder: Path, bootstrap: str, topic: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        topic: str,
+        programs: Mapping[Client, Sequence[str]] | None = None,
+    ) -> None:
+        """``programs``: the commands of the members that are not written in Python or Java; the
+        options are appended as JSON."""
         self._folder = folder
+        self._programs = programs or {}
         self._bootstrap = bootstrap
         self.topic = topic
         self.name = f"group-of-{topic}"
@@ -119,7 +145,8 @@ class MixedGroup:
                 "client_id": name,
                 "assignors": assignors,
             }
-            command = [sys.executable, str(_PROGRAM), client, json.dumps(options)]
+            program = self._programs.get(client, [sys.executable, str(_PROGRAM), client])
+            command = [*program, json.dumps(options)]
         with (self._folder / f"{name}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -140,6 +167,22 @@ class MixedGroup:
         self.members.remove(member)
         self.ended.append(member)
 
+    async def crash(self, member: MixedMember) -> None:
+        """Kill a member. What it has read beyond the committed offsets may be read again."""
+        cluster = self._cluster
+        assert cluster is not None
+        member.kill()
+        await member.wait()
+        # Nobody else can commit for its partitions before its session ends.
+        committed = await committed_offsets(cluster, self.name)
+        async with asyncio.timeout(DEADLINE):
+            await member.reading
+        member.committed = {place.partition: offset for place, offset in committed.items()}
+        member.crashed = True
+        member.owned.clear()
+        self.members.remove(member)
+        self.ended.append(member)
+
     async def ends_by_itself(self, member: MixedMember) -> str:
         """Wait until a member fails; what it wrote to its log."""
         async with asyncio.timeout(DEADLINE):
@@ -147,6 +190,33 @@ class MixedGroup:
         self.members.remove(member)
         self.ended.append(member)
         return (self._folder / f"{member.name}.log").read_text("utf-8", "replace")
+
+    # --- rolling restarts (KIP-429) ---------------------------------------------------------------
+
+    async def bounce(self, *assignors: str, client: Client = "ours") -> list[str]:
+        """Restart each member in turn, now as one of this client; the assignors that the group
+        used."""
+        used: list[str] = []
+        for member in list(self.members):
+            await self.leave(member)
+            await self.join(client, *assignors)
+            used.append((await self.until_balanced()).assignor)
+        return used
+
+    async def upgrade(self, members: int, client: Client, assignor: str, *others: str) -> int:
+        """Make a group of so many members of this client ours in two rolling restarts. Returns
+        what :meth:`ends_with_each_record_consumed_once` does."""
+        for _ in range(members):
+            await self.join(client, assignor, *others)
+        assert (await self.until_balanced()).assignor == assignor
+        first = await self.bounce(assignor, *others, "cooperative-sticky")
+        assert first[:-1] == [assignor] * (members - 1)
+        # When all offer both, members vote, each for what it prefers.
+        assert first[-1] == assignor
+        second = await self.bounce("cooperative-sticky")
+        assert second == ["cooperative-sticky"] * members
+        assert {member.client for member in self.members} == {"ours"}
+        return await self.ends_with_each_record_consumed_once()
 
     # --- what must hold --------------------------------------------------------------------------
 

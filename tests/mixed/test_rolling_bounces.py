@@ -26,35 +26,11 @@ def group(tmp_path: Path, kafka_broker: RunningBroker, kafka_topic: str) -> Mixe
     return MixedGroup(tmp_path, kafka_broker.bootstrap_servers, kafka_topic)
 
 
-async def bounce(group: MixedGroup, *assignors: str) -> list[str]:
-    """Restart each member in turn, now as one of ours; the assignors that the group used."""
-    used: list[str] = []
-    for member in list(group.members):
-        await group.leave(member)
-        await group.join("ours", *assignors)
-        used.append((await group.until_balanced()).assignor)
-    return used
-
-
-async def upgrade(group: MixedGroup, client: Client, assignor: str, *others: str) -> int:
-    for _ in range(MEMBERS):
-        await group.join(client, assignor, *others)
-    assert (await group.until_balanced()).assignor == assignor
-    first = await bounce(group, assignor, *others, "cooperative-sticky")
-    assert first[:-1] == [assignor] * (MEMBERS - 1)
-    # When all offer both, members vote, each for what it prefers.
-    assert first[-1] == assignor
-    second = await bounce(group, "cooperative-sticky")
-    assert second == ["cooperative-sticky"] * MEMBERS
-    assert {member.client for member in group.members} == {"ours"}
-    return await group.ends_with_each_record_consumed_once()
-
-
 async def test_an_aiokafka_group_is_upgraded_without_losing_or_repeating_a_record(
     group: MixedGroup,
 ) -> None:
     async with group:
-        assert await upgrade(group, "aiokafka", "roundrobin") == 0
+        assert await group.upgrade(MEMBERS, "aiokafka", "roundrobin") == 0
 
 
 @pytest.mark.parametrize("framework", ["faststream", "kstreams"])
@@ -62,49 +38,49 @@ async def test_a_group_of_a_framework_on_aiokafka_is_upgraded_without_losing_or_
     group: MixedGroup, framework: Client
 ) -> None:
     async with group:
-        assert await upgrade(group, framework, "roundrobin") == 0
+        assert await group.upgrade(MEMBERS, framework, "roundrobin") == 0
 
 
 async def test_a_range_group_of_asyncrevoke_is_upgraded_without_losing_or_repeating_a_record(
     group: MixedGroup,
 ) -> None:
     async with group:
-        assert await upgrade(group, "ours", "range") == 0
+        assert await group.upgrade(MEMBERS, "ours", "range") == 0
 
 
 async def test_a_range_group_of_java_is_upgraded_without_losing_a_record(group: MixedGroup) -> None:
     # What a VerifiableConsumer reads and does not commit, because SIGTERM comes in between, is
     # read again: it says so itself, and nothing else may be.
     async with group:
-        await upgrade(group, "java", "range")
+        await group.upgrade(MEMBERS, "java", "range")
 
 
 async def test_a_sticky_group_of_aiokafka_is_upgraded_without_losing_or_repeating_a_record(
     group: MixedGroup,
 ) -> None:
     async with group:
-        assert await upgrade(group, "aiokafka", "sticky") == 0
+        assert await group.upgrade(MEMBERS, "aiokafka", "sticky") == 0
 
 
 async def test_an_aiokafka_group_of_range_and_sticky_is_upgraded_losing_and_repeating_no_record(
     group: MixedGroup,
 ) -> None:
     async with group:
-        assert await upgrade(group, "aiokafka", "range", "sticky") == 0
+        assert await group.upgrade(MEMBERS, "aiokafka", "range", "sticky") == 0
 
 
 async def test_a_sticky_group_of_java_is_upgraded_without_losing_a_record(
     group: MixedGroup,
 ) -> None:
     async with group:
-        await upgrade(group, "java", "sticky")
+        await group.upgrade(MEMBERS, "java", "sticky")
 
 
 async def test_a_java_group_of_range_and_sticky_is_upgraded_without_losing_a_record(
     group: MixedGroup,
 ) -> None:
     async with group:
-        await upgrade(group, "java", "range", "sticky")
+        await group.upgrade(MEMBERS, "java", "range", "sticky")
 
 
 async def test_a_java_group_of_default_assignors_is_replaced_in_one_round_without_losing_a_record(
@@ -114,7 +90,7 @@ async def test_a_java_group_of_default_assignors_is_replaced_in_one_round_withou
         for _ in range(MEMBERS):
             await group.join("java", "range", "cooperative-sticky")
         assert (await group.until_balanced()).assignor == "range"
-        assert await bounce(group, "cooperative-sticky") == ["cooperative-sticky"] * MEMBERS
+        assert await group.bounce("cooperative-sticky") == ["cooperative-sticky"] * MEMBERS
         assert {member.client for member in group.members} == {"ours"}
         await group.ends_with_each_record_consumed_once()
 
@@ -126,7 +102,7 @@ async def test_a_cooperative_group_of_librdkafka_is_replaced_in_one_round_withou
         for _ in range(MEMBERS):
             await group.join("librdkafka", "cooperative-sticky")
         await group.until_balanced()
-        assert await bounce(group, "cooperative-sticky") == ["cooperative-sticky"] * MEMBERS
+        assert await group.bounce("cooperative-sticky") == ["cooperative-sticky"] * MEMBERS
         assert {member.client for member in group.members} == {"ours"}
         await group.ends_with_each_record_consumed_once()
 
@@ -135,7 +111,7 @@ async def test_a_range_group_of_librdkafka_is_upgraded_without_losing_a_record(
     group: MixedGroup,
 ) -> None:
     async with group:
-        await upgrade(group, "librdkafka", "range")
+        await group.upgrade(MEMBERS, "librdkafka", "range")
 
 
 @pytest.mark.parametrize("client", ["java", "aiokafka"])
