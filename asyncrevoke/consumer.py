@@ -18,6 +18,7 @@ from asyncrevoke.errors import (
     IllegalStateError,
 )
 from asyncrevoke.handlers.host import HandlerHost
+from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal, check_journal
 from asyncrevoke.runtime.hooks.observers import check_observer
 from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener, check_listener
 from asyncrevoke.runtime.loop.event_loop import check_event_loop
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.task_group import TrackedTaskGroup
     from asyncrevoke.model import BrokerPattern, GroupMetadata, Health
     from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal
     from asyncrevoke.runtime.hooks.observer import Observer
     from asyncrevoke.runtime.session.probe import Probe
     from asyncrevoke.runtime.session.session import Session
@@ -100,7 +100,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         super().__init__(*read_from(topics, pattern, "Consumer", self._group_protocol))
         self._check_assignors()
         self._listener = check_listener(listener)
-        self._journal = journal
+        self._journal = check_journal(journal)
         self._handler_host = HandlerHost(self._config, resources, decoder, worker_resources)
         self._handlers: asyncio.Task[None] | None = None
         self._observers: list[Observer] = []

@@ -90,6 +90,11 @@ def shown_option(value: object) -> str:
     return printable(text, _LONGEST_OPTION)
 
 
+def host_and_port(host: str, port: int) -> str:
+    """An address in a message: ``kafka-1:9092``, ``[::1]:9092``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def counted(count: int, noun: str) -> str:
     """``1 partition``, ``2 partitions``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -22,7 +22,7 @@ from asyncrevoke.broker.errors import BrokerRequestError
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import printable
+from asyncrevoke.printable import host_and_port, printable
 from asyncrevoke.protocol.messages import (
     LATEST_TIMESTAMP,
     EntityRequest,
@@ -164,7 +164,9 @@ class Admin:
     def leaders(self, name: str) -> dict[str, list[int]]:
         """The partitions of the topic that have a leader, by the address of the leader."""
         metadata = self._metadata(name)
-        address = {broker.node_id: f"{broker.host}:{broker.port}" for broker in metadata.brokers}
+        address = {
+            broker.node_id: host_and_port(broker.host, broker.port) for broker in metadata.brokers
+        }
         found: dict[str, list[int]] = {}
         for topic in metadata.topics:
             for partition in topic.partitions:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.model import BrokerPattern
-from asyncrevoke.printable import shown_option
+from asyncrevoke.printable import host_and_port, shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,9 +29,14 @@ def is_legal_topic(name: str) -> bool:
     return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
 
 
+# Errors of `re` about patterns that are errors in RE2, too.
+_UNBALANCED = ("missing ), unterminated subpattern", "unbalanced paren", "unterminated character")
+
+
 def create_topics_command(host: str, port: int, topics: Iterable[str]) -> str:
     """The command that creates these topics, with the broker's default partitions and replicas."""
-    return f"asyncrevoke topics create {' '.join(topics)} --bootstrap-servers {host}:{port}"
+    server = host_and_port(host, port)
+    return f"asyncrevoke topics create {' '.join(topics)} --bootstrap-servers {server}"
 
 
 def check_topics(topics: tuple[object, ...], call: str) -> tuple[str, ...]:
@@ -91,6 +96,14 @@ def _checked_broker_pattern(pattern: BrokerPattern) -> BrokerPattern:
         )
     if not isinstance(regex, str) or not regex:
         raise ConfigError('BrokerPattern takes a regular expression, like "orders-.*"')
+    try:
+        re.compile(regex)
+    except re.error as error:
+        # RE2 has syntax that Python does not know, and quotes text between \\Q and \\E.
+        if "\\Q" not in regex and error.msg.startswith(_UNBALANCED):
+            raise ConfigError(
+                f"BrokerPattern({shown_option(regex)}) is no regular expression: {error}"
+            ) from error
     return pattern
 
 

@@ -446,7 +446,7 @@ class ConsumerCore:
         node = self._parts.coordinator.node
         return Health(
             state=self._membership.state.value,
-            coordinator=None if node is None else f"{node.host}:{node.port}",
+            coordinator=None if node is None else node.address,
             heartbeat_age=None if confirmed is None else now - confirmed,
             idle_seconds=None if self._poller.idle_since is None else now - self._poller.idle_since,
             in_flight=sum(self.assignment.returned().values()),
@@ -458,7 +458,7 @@ class ConsumerCore:
             missing_topics=self._parts.cluster.missing_topics(),
             rejected_topics=self._parts.cluster.rejected_topics(),
             unreachable_brokers=tuple(
-                f"{node.host}:{node.port}" for node in self._parts.cluster.unreachable_brokers()
+                node.address for node in self._parts.cluster.unreachable_brokers()
             ),
             session_timeout=self._membership.session,
             throttled_brokers=self._parts.cluster.brokers.throttled(now),

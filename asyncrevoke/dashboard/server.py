@@ -9,6 +9,7 @@ from asyncrevoke.errors import ConfigError
 from asyncrevoke.http_port.allowed_hosts import AllowedHosts
 from asyncrevoke.http_port.asgi import AsgiRequestHandler
 from asyncrevoke.http_port.server import HttpServer, PortLimits
+from asyncrevoke.printable import host_and_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -49,7 +50,8 @@ async def served(
             await stack.enter_async_context(server)
         except OSError as error:
             raise ConfigError(
-                f"cannot serve the page at {host}:{port} ({error.strerror}): use another port"
+                f"cannot serve the page at {host_and_port(host, port)} ({error.strerror}): use "
+                "another port"
             ) from error
         shown = f"[{host}]" if ":" in host else host
         yield f"http://{shown}:{server.port}/"

@@ -75,7 +75,7 @@ class GroupsClient:
 
     def brokers(self) -> dict[int, str]:
         """Addresses of all brokers by their ids."""
-        return {node.node_id: f"{node.host}:{node.port}" for node in self._nodes.values()}
+        return {node.node_id: node.address for node in self._nodes.values()}
 
     async def metadata(self, topics: Iterable[str]) -> MetadataResponse:
         """The brokers, and the partitions of these topics with their leaders."""

@@ -44,6 +44,8 @@ class ConsumerMetrics(Observer):
         self._results: Counter[tuple[str, str]] = Counter()
         # The handlers and topics of calls that were in flight when somebody asked.
         self._called: dict[tuple[str, str], None] = {}
+        # The topics to which records could not be written when somebody asked.
+        self._not_written: dict[str, None] = {}
         self._revocations: Counter[str] = Counter()
         self._drains = Histogram(names.DRAIN_BUCKETS)
         self._rebalances = 0
@@ -192,10 +194,15 @@ class ConsumerMetrics(Observer):
             (self.of({names.HANDLER: handler}, topic), running[handler, topic])
             for handler, topic in list(self._called)
         ]
+        held: Counter[str] = Counter()
+        for each in snapshot.health.unwritten:
+            held[each.to_topic] += each.records
+        self._not_written.update(dict.fromkeys(held))
         pending = max((record.seconds for record in snapshot.health.blocking_records), default=0.0)
         return [
             (names.IN_FLIGHT, [(of, s.in_flight) for of, s in every]),
             (names.CALLS_IN_FLIGHT, calls),
+            (names.UNWRITTEN, [(self.of({}, topic), held[topic]) for topic in self._not_written]),
             (names.LAG, [(of, s.lag) for of, s in every if s.lag is not None]),
             (names.ASSIGNED, [(self.of({}), snapshot.health.assigned)]),
             (names.DELAYED, [(self.of({}), snapshot.health.revoking)]),

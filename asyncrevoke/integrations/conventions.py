@@ -94,6 +94,13 @@ CALLS_IN_FLIGHT: Final = Metric(
     "Calls of a handler that have not ended.",
     (TOPIC, HANDLER),
 )
+UNWRITTEN: Final = Metric(
+    "asyncrevoke.unwritten",
+    "gauge",
+    "{record}",
+    "Failed records that are held until this topic takes them.",
+    (TOPIC,),
+)
 LAG: Final = Metric(
     "asyncrevoke.lag",
     "gauge",
@@ -162,6 +169,7 @@ METRICS: Final = (
     FAILURES,
     IN_FLIGHT,
     CALLS_IN_FLIGHT,
+    UNWRITTEN,
     LAG,
     ASSIGNED,
     DELAYED,

@@ -473,7 +473,7 @@ class Fetcher:
             now,
             f"node {broker.node_id}",
             "waiting for a broker to fetch from",
-            node=f"{fetch.node.host}:{fetch.node.port}",
+            node=fetch.node.address,
             partitions=len(fetch.targets),
             reason=why,
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from asyncrevoke.model import Record, TopicPartition
+from asyncrevoke.printable import host_and_port
 from asyncrevoke.protocol.messages import Request, Response
 from asyncrevoke.protocol.records import CorruptBatch, RecordBatch
 
@@ -22,6 +23,11 @@ class Node(NamedTuple):
     node_id: int
     host: str
     port: int
+
+    @property
+    def address(self) -> str:
+        """Host and port for messages."""
+        return host_and_port(self.host, self.port)
 
 
 class Channel(enum.Enum):

@@ -248,7 +248,7 @@ class Outbox:
             "warning",
             "invalid response from a broker; retrying on a new connection",
             request=type(send.message).__name__,
-            node=f"{send.node.host}:{send.node.port}",
+            node=send.node.address,
             problem=wrong,
         )
         self._effects.append(ResetConnection(send.node, send.channel))

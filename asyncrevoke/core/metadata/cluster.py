@@ -317,7 +317,7 @@ class ClusterMetadata:
             self._failing_since = now
         elif self._responded_to and now - self._failing_since >= _REBOOTSTRAP_AFTER:
             self._bootstrap_again(now, "no broker has responded to a metadata request for long")
-        fields = {"tried": f"{node.host}:{node.port}", "reason": why}
+        fields = {"tried": node.address, "reason": why}
         if not self._responded_to:
             fields["check"] = _WHAT_TO_CHECK
         self._log.waiting(now, "cluster", "waiting for a broker that responds", **fields)
@@ -343,7 +343,7 @@ class ClusterMetadata:
         self._failing_since = None
         self._responded_to = self._sent
         self.named_topics = wanted
-        self._log.over(now, "cluster", "broker reachable", node=f"{node.host}:{node.port}")
+        self._log.over(now, "cluster", "broker reachable", node=node.address)
         failed = self.brokers.failed
         led: frozenset[int] = self._leading() if failed else frozenset()
         self.brokers.learn(response.brokers)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.core.io.response_checks import check_address
+from asyncrevoke.printable import host_and_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -84,7 +85,7 @@ class KnownBrokers:
     def throttled(self, now: float) -> dict[str, float]:
         """The seconds that are left of the throttle times of brokers, by ``host:port``."""
         return {
-            f"{host}:{port}": until - now
+            host_and_port(host, port): until - now
             for (host, port), until in self._throttled_until.items()
             if until > now
         }

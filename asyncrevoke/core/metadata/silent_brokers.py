@@ -66,7 +66,7 @@ class SilentBrokers:
         self._outbox.emit(
             "warning",
             "a broker does not respond; trying a new connection",
-            node=f"{node.host}:{node.port}",
+            node=node.address,
             seconds=round(now - since, 1),
         )
         self._cluster.brokers.note_failure(node)
@@ -81,7 +81,7 @@ class SilentBrokers:
         self._outbox.emit(
             "info" if news else "debug",
             "throttled by a quota",
-            node=f"{event.node.host}:{event.node.port}",
+            node=event.node.address,
             request=event.request,
             seconds=event.throttle_time,
         )

@@ -172,7 +172,7 @@ class OffsetQueries:
         """A response of another type than expected."""
         if isinstance(reply, MetadataResponse):
             self._cluster.brokers.note_failure(node)
-            self._retry_later(now, query, f"broker {node.host}:{node.port} ({reply.error.name})")
+            self._retry_later(now, query, f"broker {node.address} ({reply.error.name})")
         elif not isinstance(reply, Failed):
             self._retry_later(now, query, f"a response other than {type(reply).__name__}")
         elif reply.kind in FATAL_FAILURES:
@@ -180,7 +180,7 @@ class OffsetQueries:
         else:
             self._cluster.brokers.note_failure(node)
             self._retry_later(
-                now, query, f"broker {node.host}:{node.port} ({reply.detail or reply.kind.value})"
+                now, query, f"broker {node.address} ({reply.detail or reply.kind.value})"
             )
 
     def _handle_error(

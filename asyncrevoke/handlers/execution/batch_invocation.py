@@ -22,6 +22,10 @@ class BatchSink(Protocol):
     Implemented by :class:`FailurePolicy`.
     """
 
+    def original(self, record: Record) -> Record:
+        """The record that a record of a retry topic was before it failed."""
+        ...
+
     def complete_all(self, records: Sequence[Record]) -> None:
         """These records are done."""
 
@@ -87,10 +91,12 @@ async def _decode(
 ) -> tuple[list[object], DecodeError | None]:
     """Decode values up to the first error that stops the batch; return them and the error."""
     assert handler.batch is not None
+    decode = handler.batch.decode
+    is_retry_topic = handler.retry_topic is not None and handler.retry_topic.topic == batch.topic
     values: list[object] = []
     for record in list(batch.records):
         try:
-            values.append(handler.batch.decode(record))
+            values.append(decode(sink.original(record) if is_retry_topic else record))
         except DecodeError as error:
             if sink.may_retry(record, handler, error, calls):
                 return values, error

@@ -146,6 +146,10 @@ class FailurePolicy:
 
     # -- BatchSink -------------------------------------------------------------------------------
 
+    def original(self, record: Record) -> Record:
+        """The record that a record of a retry topic was before it failed."""
+        return self._histories.of(record).record
+
     def complete_all(self, records: Sequence[Record]) -> None:
         """Count records of a batch as done."""
         if self._recorder is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
+
+from asyncrevoke.errors import ConfigError
+from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -142,3 +145,12 @@ class SessionJournal(Protocol):
         """A consumer is entered. A ``wall_clock`` other than the machine's is for tests: then no
         threads are used, and entries are written at once."""
         ...
+
+
+def check_journal(given: object) -> SessionJournal | None:
+    """The option ``journal`` of a consumer. Raises ConfigError."""
+    if given is not None and not hasattr(given, "begin"):
+        raise ConfigError(
+            f"journal={shown_option(given)}: use journal=Journal(path), from asyncrevoke.journal"
+        )
+    return cast("SessionJournal | None", given)

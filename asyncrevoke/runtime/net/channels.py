@@ -228,7 +228,7 @@ class Channels:
         if not slot.opening.done():
             raise RequestFailed(
                 FailureKind.UNREACHABLE,
-                f"no connection to {send.node.host}:{send.node.port} within {send.timeout:g} s",
+                f"no connection to {send.node.address} within {send.timeout:g} s",
             )
         if slot.opening.cancelled():
             raise RequestFailed(FailureKind.UNREACHABLE, "opening the connection was cancelled")

@@ -71,7 +71,7 @@ class NoTokenError(Exception):
 
 def node_name(node: Node) -> str:
     """A broker's name in a message."""
-    address = printable(f"{node.host}:{node.port}")  # from the metadata of a broker
+    address = printable(node.address)  # from the metadata of a broker
     return address if node.node_id < 0 else f"broker {node.node_id} at {address}"
 
 

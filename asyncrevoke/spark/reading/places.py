@@ -22,6 +22,9 @@ LATEST = -1
 LARGEST: Final = 2**63 - 1
 """The largest offset."""
 
+LARGEST_PARTITION: Final = 2**31 - 1
+"""The largest number of a partition."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Milliseconds since the epoch, from 2001-09-09 to the year 9999, the last that datetime has.
 _EPOCH_MILLISECONDS = range(10**12, 253_370_764_800_000)
@@ -55,14 +58,24 @@ def check_place(name: str, place: object) -> None:
     for key, value in by_partition.items():
         if isinstance(key, str) and isinstance(value, Mapping):
             for number, one in cast("Mapping[object, object]", value).items():
-                _check_one(name, shown_option({key: {number: one}}), one, EARLIEST)
+                shown = shown_option({key: {number: one}})
+                _check_partition(name, shown, number)
+                _check_one(name, shown, one, EARLIEST)
         else:
+            _check_partition(name, shown_option({key: value}), key)
             _check_one(name, shown_option({key: value}), value, EARLIEST)
     if name == "end" and EARLIEST in _values(by_partition):
         raise ConfigError(
             f"{name}={shown_option(by_partition)}: -2 is the earliest offset, and no record is "
             "before it"
         )
+
+
+def _check_partition(name: str, shown: str, number: object) -> None:
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ConfigError(f"{name}={shown}: the numbers of partitions are ints")
+    if not 0 <= number <= LARGEST_PARTITION:
+        raise ConfigError(f"{name}={shown}: partitions are 0 to {LARGEST_PARTITION}")
 
 
 def _check_one(name: str, shown: str, value: object, least: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
 from asyncrevoke.spark.connection_options import CONNECTORS
-from asyncrevoke.spark.source.option_values import boolean
+from asyncrevoke.spark.source.option_values import boolean, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,9 +125,9 @@ def _translated(name: str, value: str, given: Mapping[str, str]) -> dict[str, st
 def _moment(name: str, milliseconds: object, shown: object = None) -> str:
     """Milliseconds since the epoch as a time in ISO 8601. ``shown`` is the value for messages."""
     try:
-        number = int(cast("str", milliseconds))
-        if number < 0:
-            raise ValueError("before the epoch")
+        number = whole_number(str(milliseconds))
+        if number is None or not isinstance(milliseconds, (int, str)):
+            raise ValueError("no whole number")
         return datetime.fromtimestamp(number / 1000, UTC).isoformat()
     except (ValueError, TypeError, OverflowError, OSError) as error:
         raise ConfigError(

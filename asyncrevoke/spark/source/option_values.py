@@ -35,9 +35,9 @@ def count(name: str, text: str | None) -> int | None:
 def whole_number(text: str) -> int | None:
     """The number of decimal digits, up to 2^63-1; None for other text."""
     digits = text.lstrip("0") or "0"
-    if not text.isdecimal() or len(digits) > len(str(LARGEST)) or int(digits) > LARGEST:
+    if not (text.isascii() and text.isdecimal()) or len(digits) > len(str(LARGEST)):
         return None
-    return int(digits)
+    return number if (number := int(digits)) <= LARGEST else None
 
 
 def seconds(name: str, text: str) -> float:

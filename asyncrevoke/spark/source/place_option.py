@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.printable import shown_option
-from asyncrevoke.spark.reading.places import LARGEST, GroupOffsets, Place, check_place
+from asyncrevoke.spark.reading.places import (
+    LARGEST,
+    LARGEST_PARTITION,
+    GroupOffsets,
+    Place,
+    check_place,
+)
 from asyncrevoke.spark.source.option_values import whole_number
 
 if TYPE_CHECKING:
@@ -60,9 +66,16 @@ def _by_partition(name: str, text: str) -> object:
 
 def _of_topic(name: str, given: Mapping[str, object]) -> dict[int, object]:
     return {
-        int(number): _time(name, value) if isinstance(value, str) and "-" in value else value
+        _partition(number): _time(name, value) if isinstance(value, str) and "-" in value else value
         for number, value in given.items()
     }
+
+
+def _partition(text: str) -> int:
+    number = whole_number(text)
+    if number is None or str(number) != text or number > LARGEST_PARTITION:
+        raise ValueError(f"{text} is no number of a partition")
+    return number
 
 
 def _time(name: str, text: str) -> datetime:

@@ -64,6 +64,9 @@ def test_lost_records_can_be_passed_over_with_a_log_line(caplog: pytest.LogCaptu
         (-2, "offsets begin at 0"),
         ({0: -3}, "offsets begin at 0"),
         ({0: "1"}, r'use "earliest"'),
+        ({"0": 1}, "the numbers of partitions are ints"),
+        ({2**31: 1}, "partitions are 0 to 2147483647"),
+        ({"orders": {-1: 1}}, "partitions are 0 to 2147483647"),
         (True, r'use "earliest"'),
     ],
 )

@@ -7,6 +7,7 @@ import re
 import threading
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -70,6 +71,11 @@ def with_handler() -> ScriptedConsumer:
             r'flags in the text, as in "(?i)orders-.*"',
         ),
         (lambda: Consumer(pattern=BrokerPattern(cast("str", b"a"))), "BrokerPattern takes"),
+        *(
+            (partial(Consumer, pattern=BrokerPattern(regex)), "is no regular expression")
+            for regex in ("(", "orders-(a|b", "orders)", "orders-[ab")
+        ),
+        (lambda: Consumer("orders", journal=cast("Any", "path")), "use journal=Journal(path)"),
         (lambda: Consumer(listener=3), "none of the methods on_partitions_assigned"),  # type: ignore[arg-type]
         (lambda: Consumer(listener=RebalanceListener), "listener=RebalanceListener()"),  # type: ignore[arg-type]
         (lambda: consumer().subscribe(["a"]), "use subscribe('a')"),  # type: ignore[arg-type]

@@ -330,8 +330,8 @@ async def test_opentelemetry_has_the_same_metrics() -> None:
         await t.publish("orders", b"good", partition=0)
         found = _points(reader)
     provider.shutdown()
-    # This consumer publishes no results and exceeds no quota.
-    others = {names.SENT, names.THROTTLE}
+    # This consumer publishes no results, exceeds no quota, and can write its dead letters.
+    others = {names.SENT, names.THROTTLE, names.UNWRITTEN}
     assert found.keys() == {metric.name for metric in names.METRICS if metric not in others}
     process = found[names.PROCESS.name]
     good = [p for p in process if names.ERROR not in (p.attributes or {})]

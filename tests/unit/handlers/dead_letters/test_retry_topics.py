@@ -16,6 +16,8 @@ from asyncrevoke import (
     Retry,
     TopicPartition,
 )
+from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics
+from asyncrevoke.integrations.conventions import UNWRITTEN
 from asyncrevoke.model import OffsetAndMetadata
 from asyncrevoke.producing.requests import (
     ProduceRequest,
@@ -249,7 +251,10 @@ async def test_a_record_that_its_retry_topic_rejects_is_held_until_it_is_written
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failing = FailingHandler(1, retry_topic=LATER)
+    metrics = ConsumerMetrics()
+    failing.consumer.observe(metrics)
     async with failing.running() as t:
+        to_retry_topic = metrics.of({}, "orders.retry")
 
         def reject(message: ProduceRequest) -> ProduceResponse:
             responses = {tp: ErrorCode.policy_violation for tp, _ in produced_batches(message)}
@@ -258,6 +263,7 @@ async def test_a_record_that_its_retry_topic_rejects_is_held_until_it_is_written
         monkeypatch.setattr(t._cluster, "_produce", reject)
         await t.publish("orders", "bad")
         await t.advance(5)
+        assert dict(metrics.gauges())[UNWRITTEN] == [(to_retry_topic, 1)]
         (held,) = failing.consumer.health().unwritten
         assert (held.to_topic, held.records) == ("orders.retry", 1)
         assert held.reason == "a policy of the broker rejects the record"
@@ -270,8 +276,27 @@ async def test_a_record_that_its_retry_topic_rejects_is_held_until_it_is_written
         await t.advance(11)
         assert t.committed("orders", 0) == 1
         assert failing.consumer.probe().ready
+        assert dict(metrics.gauges())[UNWRITTEN] == [(to_retry_topic, 0)]
         await t.advance(60)
         assert [attempt for _, attempt in failing.attempts] == [1, 2]
+
+
+async def test_a_batch_of_records_comes_back_as_the_records_of_the_original_topic() -> None:
+    consumer = Consumer(group_id="billing")
+    calls: list[list[tuple[str, int, int]]] = []
+
+    @consumer.handler("orders", batch=True, max_records=2, retry_topic=LATER)
+    async def handle(records: list[Record]) -> None:
+        calls.append([(each.topic, each.offset, each.timestamp) for each in records])
+        if len(calls) == 1:
+            raise ValueError("bad")
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        for number in range(2):
+            await t.publish("orders", number)
+        await t.advance(70)
+    assert [[each[:2] for each in call] for call in calls] == [[("orders", 0), ("orders", 1)]] * 2
+    assert calls[0] == calls[1]
 
 
 async def test_the_failed_values_of_a_batch_come_back_as_a_batch() -> None:
