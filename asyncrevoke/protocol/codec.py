@@ -78,6 +78,7 @@ _DIALECTS: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
     messages.HeartbeatRequest: group.heartbeat,
     messages.LeaveGroupRequest: group.leave_group,
     messages.SyncGroupRequest: group.sync_group,
+    messages.DescribeGroupsRequest: group.describe_groups,
     messages.OffsetsForLeaderEpochRequest: epochs.offsets_for_leader_epoch,
     messages.ConsumerGroupHeartbeatRequest: consumer_group.consumer_group_heartbeat,
 }

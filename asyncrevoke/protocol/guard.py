@@ -114,6 +114,8 @@ _LIMITS: Final[Mapping[str, _Limit]] = {
     # Of one group.
     "JoinGroupResponseMember": _Limit(100_000),
     "MemberResponse": _Limit(1_000),
+    "DescribedGroupMember": _Limit(100_000),
+    "DescribedGroup": _Limit(1_000),
     "OffsetFetchResponseGroup": _Limit(1_000),
 }
 # The tagged fields that are decoded: those of a Fetch response that name the leader (KIP-951).

@@ -147,6 +147,22 @@ class LeaveGroupResponse(KafkaMessage, frozen=True, kw_only=True):
     error: ErrorCode
 
 
+class DescribeGroupsRequest(KafkaMessage, frozen=True, kw_only=True):
+    """DescribeGroups of one classic group; sent to its coordinator."""
+
+    group_id: str
+
+
+class DescribeGroupsResponse(KafkaMessage, frozen=True, kw_only=True):
+    """The state is ``Dead`` if there is no classic group of that name. The assignor is empty unless
+    the group is stable."""
+
+    error: ErrorCode
+    state: str = ""
+    protocol_type: str = ""
+    assignor: str = ""
+
+
 # --- membership by epochs (KIP-848) --------------------------------------------------------------
 
 # The partitions of one topic, by its id.
@@ -397,6 +413,7 @@ Request: TypeAlias = (
     | SyncGroupRequest
     | HeartbeatRequest
     | LeaveGroupRequest
+    | DescribeGroupsRequest
     | ConsumerGroupHeartbeatRequest
     | OffsetCommitRequest
     | OffsetFetchRequest
@@ -412,6 +429,7 @@ Response: TypeAlias = (
     | SyncGroupResponse
     | HeartbeatResponse
     | LeaveGroupResponse
+    | DescribeGroupsResponse
     | ConsumerGroupHeartbeatResponse
     | OffsetCommitResponse
     | OffsetFetchResponse

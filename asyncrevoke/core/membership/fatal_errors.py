@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.core.assignors.registry import ASSIGNORS
 from asyncrevoke.errors import (
     FatalError,
     FencedInstanceError,
@@ -11,12 +12,16 @@ from asyncrevoke.errors import (
     InconsistentGroupError,
     UnsupportedVersionError,
 )
+from asyncrevoke.printable import printable
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.protocol.messages import DescribeGroupsResponse
+
+_LONGEST_NAME = 200
 
 
 def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]) -> FatalError:
@@ -34,13 +39,7 @@ def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]
                 f"not authorized to use {group}: grant READ on it, or choose another group_id"
             )
         case ErrorCode.inconsistent_group_protocol:
-            return InconsistentGroupError(
-                f"{group} shares no assignor with this member, which offers {', '.join(offered)}. "
-                "To upgrade a running group without stopping it, restart its members twice: first "
-                'every member with assignors=["roundrobin", "cooperative-sticky"] (put the '
-                "group's present assignor first: aiokafka's default is roundrobin, Java's is "
-                'range), then every member with assignors=["cooperative-sticky"]'
-            )
+            return no_common_assignor(config.group_id, offered, None)
         case ErrorCode.invalid_session_timeout:
             return InconsistentGroupError(
                 f"{group} rejects session_timeout={config.session_timeout:g}: choose one between "
@@ -52,6 +51,51 @@ def group_error(error: ErrorCode, config: ConsumerConfig, offered: Iterable[str]
             )
         case _:
             return InconsistentGroupError(f"{group} rejects this member: {error.name}")
+
+
+def no_common_assignor(
+    group_id: str | None, offered: Iterable[str], described: DescribeGroupsResponse | None
+) -> FatalError:
+    """The exception if a group rejects a member that offers the assignors ``offered``.
+    ``described`` is the group, None if the coordinator has not described it."""
+    group, ours = f"group {group_id!r}", ", ".join(offered)
+    assignor = "" if described is None else printable(described.assignor, _LONGEST_NAME)
+    kind = "" if described is None else printable(described.protocol_type, _LONGEST_NAME)
+    if kind not in ("", "consumer"):
+        return InconsistentGroupError(
+            f"{group} is not of consumers but of {kind!r}: choose another group_id"
+        )
+    if described is not None and described.state == "Dead":
+        return InconsistentGroupError(
+            f"{group} has members that use KIP-848, and its classic members have no assignor in "
+            f"common with this one, which offers {ours}: offer what they offer, or use "
+            'group_protocol="consumer"'
+        )
+    if not assignor:
+        return InconsistentGroupError(
+            f"{group} shares no assignor with this member, which offers {ours}. "
+            "To upgrade a running group without stopping it, restart its members twice: first "
+            'every member with assignors=["roundrobin", "cooperative-sticky"] (put the '
+            "group's present assignor first, which `asyncrevoke groups` shows; aiokafka's default "
+            "is roundrobin, Java's is range), then every member with "
+            'assignors=["cooperative-sticky"]'
+        )
+    uses = f"{group} uses the assignor {assignor!r}, and this member offers {ours}"
+    if assignor == "cooperative-sticky":
+        return InconsistentGroupError(f'{uses}: assignors=["cooperative-sticky"] joins it')
+    if assignor in ASSIGNORS:
+        return InconsistentGroupError(
+            f'{uses}. assignors=["{assignor}", "cooperative-sticky"] joins it. To make the whole '
+            "group cooperative without stopping it, restart its members twice: first every member "
+            'with these two, then every member with assignors=["cooperative-sticky"]; members '
+            "whose client lacks cooperative-sticky cannot stay"
+        )
+    return InconsistentGroupError(
+        f"{uses}. This library has {', '.join(ASSIGNORS)}. Either let every member of the group "
+        f"offer one of these too; or give this member an assignor of your own with the name "
+        f"{assignor!r}, which assigns as that of the other client does; or stop all members "
+        "before the first one of this library starts, which continues at the group's offsets"
+    )
 
 
 def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) -> FatalError:

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of the classic group protocol."""
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup and DescribeGroups of the classic group protocol."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncrevoke.protocol.dialects.dialect import Dialect, duration, make, schema
 from asyncrevoke.protocol.messages import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     ErrorCode,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -19,6 +21,8 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from kio.schema.describe_groups.v4.response import DescribeGroupsResponse as Describe4
+    from kio.schema.describe_groups.v5.response import DescribeGroupsResponse as Describe5
     from kio.schema.heartbeat.v3.response import HeartbeatResponse as Heartbeat3
     from kio.schema.heartbeat.v4.response import HeartbeatResponse as Heartbeat4
     from kio.schema.join_group.v5.response import JoinGroupResponse as Join5
@@ -145,3 +149,29 @@ def _left(entity: Leave3 | Leave5) -> LeaveGroupResponse:
         if error is ErrorCode.none:
             error = member.error_code
     return LeaveGroupResponse(error=error)
+
+
+def describe_groups(version: int) -> Dialect:
+    """Version 5 adds tagged fields, of which there are none yet."""
+    from kio.schema.types import GroupId
+
+    q, r = schema("describe_groups", version)
+
+    def build(message: DescribeGroupsRequest) -> object:
+        return q.DescribeGroupsRequest(
+            groups=(GroupId(message.group_id),), include_authorized_operations=False
+        )
+
+    return make(q.DescribeGroupsRequest, build, r.DescribeGroupsResponse, _described)
+
+
+def _described(entity: Describe4 | Describe5) -> DescribeGroupsResponse:
+    if not entity.groups:
+        return DescribeGroupsResponse(error=ErrorCode.group_id_not_found)
+    group = entity.groups[0]
+    return DescribeGroupsResponse(
+        error=group.error_code,
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        assignor=group.protocol_data,
+    )

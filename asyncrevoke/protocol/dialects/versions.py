@@ -120,7 +120,12 @@ APIS: Final[Mapping[str, Api]] = {
         (Version(5), Version(3, "the broker's check of the assignor's name")),
         _NO_GROUPS,
     ),
-    "DescribeGroups": Api(15, "`asyncrevoke groups`", (Version(5),), _OLD_COMMAND),
+    "DescribeGroups": Api(
+        15,
+        "`asyncrevoke groups`; the assignor of a group that rejects a member",
+        (Version(5), Version(4)),
+        _OLD_COMMAND,
+    ),
     "ListGroups": Api(
         16,
         "`asyncrevoke groups`",

@@ -10,6 +10,7 @@ from asyncrevoke.core.io.effects import Node
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,
     ConsumerGroupHeartbeatRequest,
+    DescribeGroupsRequest,
     ErrorCode,
     FetchedOffset,
     FetchRequest,
@@ -114,6 +115,8 @@ class Brokers(Generic[LogT, GroupT]):
                 reply(group.heartbeat(message))
             case LeaveGroupRequest():
                 reply(group.leave_group(message))
+            case DescribeGroupsRequest():
+                reply(group.describe())
             case _:
                 raise TypeError(f"the simulated broker does not support {type(message).__name__}")
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.protocol.messages import (
+    DescribeGroupsResponse,
     ErrorCode,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -375,6 +376,16 @@ class ClassicGroup:
         else:
             self._maybe_complete_join()
         return LeaveGroupResponse(error=ErrorCode.none)
+
+    def describe(self) -> DescribeGroupsResponse:
+        """The state, and in a stable group the assignor."""
+        assignor = self.protocol if self.state is GroupState.STABLE else None
+        return DescribeGroupsResponse(
+            error=ErrorCode.none,
+            state=self.state.value,
+            protocol_type="consumer" if self.members else "",
+            assignor=assignor or "",
+        )
 
     def _check_running(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         error = self._group.check(member_id, instance_id)

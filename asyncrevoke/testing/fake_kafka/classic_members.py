@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from asyncrevoke.protocol.messages import (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
+        DescribeGroupsResponse,
         HeartbeatRequest,
         HeartbeatResponse,
         JoinGroupRequest,
@@ -52,4 +53,8 @@ class ServesClassicMembers(Protocol):
 
     def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Remove a member."""
+        ...
+
+    def describe(self) -> DescribeGroupsResponse:
+        """The state of the group, and its assignor."""
         ...

@@ -61,7 +61,10 @@ async def test_a_member_without_a_common_assignor_is_rejected_and_the_others_con
     async with NumberedMember(numbers.consumer()) as member:
         await until(lambda: has(member, PARTITIONS), "all partitions")
         generation = member.consumer.group_metadata().generation
-        with pytest.raises(InconsistentGroupError, match="offers range"):
+        with pytest.raises(
+            InconsistentGroupError,
+            match="uses the assignor 'cooperative-sticky', and this member offers range",
+        ):
             async with numbers.consumer(assignors=("range",)) as newcomer:
                 await anext(newcomer)
         await numbers.send(20)

@@ -146,7 +146,7 @@ async def test_no_common_assignor_is_a_fatal_error_that_names_the_fix(
         await first.poll(timeout=0)
         while len(first.assignment()) < 4:
             await first.poll(timeout=0.1)
-        with pytest.raises(InconsistentGroupError, match="cooperative-sticky"):
+        with pytest.raises(InconsistentGroupError, match="uses the assignor 'range'"):
             async with kafka.consumer() as second:
                 await anext(second)
 

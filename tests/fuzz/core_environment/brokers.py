@@ -14,6 +14,8 @@ from asyncrevoke.protocol.messages import (
     BrokerMetadata,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     EpochEnd,
     ErrorCode,
     FetchedOffset,
@@ -183,6 +185,14 @@ class FuzzBrokers:
     def leave_response(self, _request: LeaveGroupRequest) -> LeaveGroupResponse:
         return LeaveGroupResponse(error=self._error(ErrorCode.unknown_member_id))
 
+    def description(self, _request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(
+            error=self._error(ErrorCode.coordinator_not_available),
+            state=self.draw.choice(("", "Stable", "Dead", "x" * 300)),
+            protocol_type=self.draw.choice(("", "consumer", "connect", "\n" * 300)),
+            assignor=self.draw.choice(("", "range", "other", "\x1b[0m" * 100)),
+        )
+
     def epoch_response(
         self, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
@@ -287,6 +297,7 @@ RESPONSES: dict[type, Callable[[FuzzBrokers, Any], Response]] = {
     SyncGroupRequest: FuzzBrokers.sync_response,
     HeartbeatRequest: FuzzBrokers.heartbeat_response,
     LeaveGroupRequest: FuzzBrokers.leave_response,
+    DescribeGroupsRequest: FuzzBrokers.description,
     ConsumerGroupHeartbeatRequest: FuzzBrokers.epoch_response,
     OffsetCommitRequest: FuzzBrokers.commit_response,
     OffsetFetchRequest: FuzzBrokers.offsets_response,

@@ -35,6 +35,7 @@ from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    DescribeGroupsResponse,
     ErrorCode,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -215,6 +216,12 @@ class ConvertingGroup:
     def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Respond to a LeaveGroup."""
         return (self._guests if self._by_epochs else self._classic).leave_group(request)
+
+    def describe(self) -> DescribeGroupsResponse:
+        """The classic group, which there is none of while members have epochs."""
+        if self._by_epochs:
+            return DescribeGroupsResponse(error=ErrorCode.none, state="Dead")
+        return self._classic.describe()
 
     def offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Store offsets."""

@@ -17,6 +17,8 @@ from asyncrevoke.protocol.messages import (
     BrokerMetadata,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     ErrorCode,
     FindCoordinatorResponse,
     HeartbeatRequest,
@@ -290,6 +292,8 @@ def _coordinator_error(message: Request, error: ErrorCode) -> Response:
             return HeartbeatResponse(error=ErrorCode.none if blind else error)
         case LeaveGroupRequest():
             return LeaveGroupResponse(error=error)
+        case DescribeGroupsRequest():
+            return DescribeGroupsResponse(error=error)
         case ConsumerGroupHeartbeatRequest():
             return ConsumerGroupHeartbeatResponse(error=error)
         case OffsetCommitRequest():

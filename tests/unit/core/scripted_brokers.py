@@ -44,6 +44,8 @@ from asyncrevoke.core.io.outbox import LARGE_FROM
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.protocol.messages import (
     BrokerMetadata,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     ErrorCode,
     FetchedOffset,
     FetchedPartition,
@@ -111,6 +113,8 @@ class ScriptedBrokers:
         self.committed: dict[TopicPartition, int] = {}
         self.metadata: dict[TopicPartition, str] = {}
         self.silent: set[type[Request]] = set()
+        # The response to DescribeGroups; None: there is none.
+        self.described: DescribeGroupsResponse | None = DescribeGroupsResponse(error=ErrorCode.none)
         # The error of responses to heartbeats; None: there is no response.
         self.pulse: ErrorCode | None = None
         self.logs: dict[TopicPartition, ChangingLog] = {}
@@ -243,6 +247,8 @@ class ScriptedBrokers:
                 response = self._fetched(send.message)
                 if response is None:
                     self._parked[send.request_id] = self.now + send.message.max_wait
+            case DescribeGroupsRequest():
+                response = self.described
             case HeartbeatRequest():
                 if self.pulse is not None:
                     response = HeartbeatResponse(error=self.pulse)

@@ -85,6 +85,7 @@ REQUESTS: tuple[Request, ...] = (
     messages.OffsetFetchRequest(
         group_id="g", partitions=(TP, TopicPartition("u", 0)), topic_ids=TOPIC_IDS
     ),
+    messages.DescribeGroupsRequest(group_id="g"),
     messages.ListOffsetsRequest(
         queries=(messages.OffsetQuery(partition=TP, timestamp=-2, leader_epoch=1),)
     ),

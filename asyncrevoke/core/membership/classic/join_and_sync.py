@@ -11,6 +11,8 @@ from asyncrevoke.backoff import Backoff
 from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, ResetConnection
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.protocol.messages import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     ErrorCode,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -35,6 +37,7 @@ _SHARE_OF_REBALANCE = 0.75
 _SHARE_OF_SESSION = 0.75
 _LATE_TIMER = "join-late"
 _LATE_AFTER = 1.0
+_DESCRIBED_WITHIN = 2.0
 
 
 class JoinAndSync:
@@ -61,6 +64,8 @@ class JoinAndSync:
         # The request that the running generation was joined with.
         self._joined_by: JoinGroupRequest | None = None
         self._outstanding: int | None = None
+        # The request that asks for the group's assignor, after a rejected JoinGroup.
+        self._description: int | None = None
         self.sent_to: Node | None = None
         # The term of the coordinator that was asked last.
         self._term = 0
@@ -111,6 +116,7 @@ class JoinAndSync:
             self.join_later(now, why)
 
     def _join(self, now: float, request: JoinGroupRequest | None, *, known: bool) -> None:
+        self._forget_description()
         self._known = known
         self._request = request
         self._due = request is None
@@ -141,6 +147,27 @@ class JoinAndSync:
             self._member.sync_response_received(now, now, None)
         else:
             self._send_sync(now, request, self._coordinator.node)
+
+    def describe_group(self, now: float, group_id: str) -> None:
+        """The JoinGroup was rejected: ask the coordinator for the group's assignor."""
+        self._request = None
+        if self.sent_to is None:
+            self._member.group_described(now, None)
+            return
+        self._description = self._outbox.send(
+            DescribeGroupsRequest(group_id=group_id),
+            self.sent_to,
+            Channel.JOIN,
+            min(_DESCRIBED_WITHIN, self._config.request_timeout),
+            self._description_received,
+        )
+
+    def _description_received(self, now: float, reply: Reply) -> None:
+        self._description = None
+        if isinstance(reply, DescribeGroupsResponse) and reply.error is ErrorCode.none:
+            self._member.group_described(now, reply)
+        else:
+            self._member.group_described(now, None)
 
     def expect_response(self, now: float, seconds: float = _LATE_AFTER) -> None:
         """The coordinator has moved on, and the request has no response yet. It is on its way, or
@@ -174,11 +201,17 @@ class JoinAndSync:
         self._outbox.cancel_timer(_LATE_TIMER)
         self._request = self._joined_by = None
         self._due = False
+        self._forget_description()
         if self._outstanding is not None:
             self._outbox.forget(self._outstanding)
             self._forgotten = self.sent_to
             self._outstanding = None
         self._outbox.cancel_timer(_RETRY_TIMER)
+
+    def _forget_description(self) -> None:
+        if self._description is not None:
+            self._outbox.forget(self._description)
+            self._description = None
 
     @property
     def _timeout(self) -> float:

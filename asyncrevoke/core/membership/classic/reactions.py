@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import GroupMetadata, TopicPartition
     from asyncrevoke.protocol.messages import (
+        DescribeGroupsResponse,
         ErrorCode,
         JoinGroupRequest,
         JoinGroupResponse,
@@ -59,6 +60,9 @@ class JoinReactions(Protocol):
         self, now: float, sent_at: float, reply: SyncGroupResponse | None
     ) -> None:
         """The response to SyncGroup was received; None: there is none, or it cannot be sent."""
+
+    def group_described(self, now: float, group: DescribeGroupsResponse | None) -> None:
+        """The group that has rejected the JoinGroup is described; None if it could not be."""
 
     def request_failed(self, now: float, failed: Failed) -> None:
         """No JoinGroup or SyncGroup can succeed."""

@@ -20,9 +20,10 @@ from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
 from asyncrevoke.core.membership.classic.leader.group_leader import GroupLeader, leading_again
 from asyncrevoke.core.membership.classic.state_table import ClassicState, ClassicTransition
 from asyncrevoke.core.membership.classic.subscription_user_data import LastAssignment, user_data
-from asyncrevoke.core.membership.fatal_errors import group_error
+from asyncrevoke.core.membership.fatal_errors import group_error, no_common_assignor
 from asyncrevoke.core.membership.received_assignment import ReceivedAssignment, read_assignment
 from asyncrevoke.protocol.messages import (
+    DescribeGroupsResponse,
     ErrorCode,
     JoinGroupMember,
     JoinGroupRequest,
@@ -172,8 +173,14 @@ class MemberRebalance:
                 self.requests.join_later(now, error.name)
             case JoinErrorAction.RETRY:
                 self.requests.join_later(now, error.name)
+            case JoinErrorAction.FAIL if error is ErrorCode.inconsistent_group_protocol:
+                self.requests.describe_group(now, self._group_id)
             case JoinErrorAction.FENCED | JoinErrorAction.FAIL:
                 self._fail(now, error)
+
+    def group_described(self, now: float, group: DescribeGroupsResponse | None) -> None:
+        """See :class:`.reactions.JoinReactions`, as for the other responses."""
+        self._member.fail(now, no_common_assignor(self._group_id, self._assignors, group))
 
     def _member_id_given(self, now: float, member_id: str) -> None:
         self._identity.set_member_id(member_id)

@@ -10,6 +10,7 @@ from simulation.invariants.oracle_state import MemberView, OracleState, Violatio
 from asyncrevoke.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
+    DescribeGroupsRequest,
     FetchRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 # Of these a broker has one in flight on each channel of a member at most.
 _ONE_AT_A_TIME = (
     ConsumerGroupHeartbeatRequest,
+    DescribeGroupsRequest,
     FetchRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,

@@ -226,18 +226,6 @@ def test_what_a_group_rejects_for_good_loses_everything_and_is_raised_from_then_
     assert group.sends(JoinGroupRequest) == []
 
 
-def test_the_error_of_a_group_without_a_common_assignor_names_the_fix() -> None:
-    group = ScriptedGroup()
-    group.start()
-    group.respond_to_join(ErrorCode.inconsistent_group_protocol)
-    with pytest.raises(InconsistentGroupError) as caught:
-        group.poll()
-    sentence = str(caught.value)
-    assert "offers cooperative-sticky" in sentence
-    assert 'assignors=["roundrobin", "cooperative-sticky"]' in sentence
-    assert "twice" in sentence
-
-
 def test_a_protocol_that_we_never_offered_is_rejected() -> None:
     group = ScriptedGroup()
     group.start()
