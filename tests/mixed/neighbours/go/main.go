@@ -1,4 +1,5 @@
-// One member of a consumer group: `neighbour CLIENT OPTIONS`, OPTIONS as JSON.
+// One member of a consumer group: `neighbour CLIENT OPTIONS`, OPTIONS as JSON; or `neighbour CLIENT
+// decode`, which tells how a client reads subscriptions and assignments.
 //
 // It prints what it does as Kafka's VerifiableConsumer does, one JSON object a line, commits what it
 // has printed, and leaves the group upon SIGTERM.
@@ -83,6 +84,12 @@ func main() {
 		"franz-go": franzGo,
 		"sarama":   saramaGroup,
 		"kafka-go": kafkaGo,
+	}
+	if os.Args[2] == "decode" {
+		if err := decode(os.Args[1]); err != nil {
+			panic(err)
+		}
+		return
 	}
 	var chosen options
 	if err := json.Unmarshal([]byte(os.Args[2]), &chosen); err != nil {

@@ -9,6 +9,13 @@ import (
 	"github.com/IBM/sarama"
 )
 
+var strategies = map[string]func() sarama.BalanceStrategy{
+	"range":              sarama.NewBalanceStrategyRange,
+	"roundrobin":         sarama.NewBalanceStrategyRoundRobin,
+	"sticky":             sarama.NewBalanceStrategySticky,
+	"cooperative-sticky": sarama.NewBalanceStrategyCooperativeSticky,
+}
+
 type claims struct{ topic string }
 
 func (claims) Setup(sarama.ConsumerGroupSession) error { return nil }
@@ -39,12 +46,6 @@ func (c claims) ConsumeClaim(
 }
 
 func saramaGroup(stop context.Context, chosen options) error {
-	known := map[string]func() sarama.BalanceStrategy{
-		"range":              sarama.NewBalanceStrategyRange,
-		"roundrobin":         sarama.NewBalanceStrategyRoundRobin,
-		"sticky":             sarama.NewBalanceStrategySticky,
-		"cooperative-sticky": sarama.NewBalanceStrategyCooperativeSticky,
-	}
 	sarama.Logger = log.New(logWriter{}, "", 0)
 	config := sarama.NewConfig()
 	config.ClientID = chosen.ClientID
@@ -53,11 +54,11 @@ func saramaGroup(stop context.Context, chosen options) error {
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.Group.Session.Timeout = session
 	config.Consumer.Group.Heartbeat.Interval = heartbeat
-	strategies := []sarama.BalanceStrategy{}
+	offered := []sarama.BalanceStrategy{}
 	for _, name := range chosen.Assignors {
-		strategies = append(strategies, known[name]())
+		offered = append(offered, strategies[name]())
 	}
-	config.Consumer.Group.Rebalance.GroupStrategies = strategies
+	config.Consumer.Group.Rebalance.GroupStrategies = offered
 	group, err := sarama.NewConsumerGroup([]string{chosen.BootstrapServers}, chosen.GroupID, config)
 	if err != nil {
 		return err
