@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast
 
 from kio.schema.create_acls.v3 import request as create_acls
@@ -37,11 +38,23 @@ from asyncrevoke.runtime.net.fatal_errors import RequestFailed
 from asyncrevoke.runtime.net.single_request import request_blocking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kio.schema.create_acls.v3.response import AclCreationResult
+    from kio.schema.create_partitions.v3.response import CreatePartitionsTopicResult
+    from kio.schema.create_topics.v7.response import CreatableTopicResult
+    from kio.schema.delete_topics.v5.response import DeletableTopicResult
 
     from asyncrevoke.protocol.messages import Entities, Request, Response
 
     ResponseT = TypeVar("ResponseT")
+    ResultT = TypeVar(
+        "ResultT",
+        AclCreationResult,
+        CreatableTopicResult,
+        CreatePartitionsTopicResult,
+        DeletableTopicResult,
+    )
 
 REQUEST_TIMEOUT = 30.0
 RETRY_INTERVAL = 0.05
@@ -99,7 +112,8 @@ class CreateAclsRequest(EntityRequest[CreateAclsResponse], frozen=True, kw_only=
 
 
 class Admin:
-    """Requests to one broker, each over a new connection.
+    """Requests to one broker, each over a new connection. What only the controller may do, and the
+    broker does not forward, is sent to the controller.
 
     ``server`` is ``host:port`` of a listener without TLS and SASL, or a configuration, whose first
     bootstrap server is used. Connecting and each response may take ``timeout`` seconds. Raises
@@ -135,11 +149,11 @@ class Admin:
                 for key, value in config.items()
             ),
         )
-        response = self._response_to(CreateTopicsRequest(topics=(topic,)))
-        for result in response.topics:
+        request = CreateTopicsRequest(topics=(topic,))
+        for result in self._done_by_controller(request, lambda found: found.topics):
             _check(f"creating topic {name!r}", result.error_code, result.error_message)
             if partitions < 0:
-                return result.num_partitions
+                return int(result.num_partitions)
         return partitions
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -147,14 +161,14 @@ class Admin:
         topic = create_partitions.CreatePartitionsTopic(
             name=TopicName(name), count=i32(total), assignments=None
         )
-        response = self._response_to(CreatePartitionsRequest(topics=(topic,)))
-        for result in response.results:
+        request = CreatePartitionsRequest(topics=(topic,))
+        for result in self._done_by_controller(request, lambda found: found.results):
             _check(f"adding partitions to {name!r}", result.error_code, result.error_message)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; returns when the controller has accepted it."""
-        response = self._response_to(DeleteTopicsRequest(topic_names=(TopicName(name),)))
-        for result in response.responses:
+        request = DeleteTopicsRequest(topic_names=(TopicName(name),))
+        for result in self._done_by_controller(request, lambda found: found.responses):
             _check(f"deleting topic {name!r}", result.error_code, result.error_message)
 
     def partitions(self, name: str) -> int:
@@ -207,12 +221,45 @@ class Admin:
             )
             for operation in operations
         )
-        response = self._response_to(CreateAclsRequest(creations=creations))
-        for result in response.results:
+        request = CreateAclsRequest(creations=creations)
+        for result in self._done_by_controller(request, lambda found: found.results):
             _check(f"allowing {user!r}", result.error_code, result.error_message)
 
     def _metadata(self, *topics: str) -> MetadataResponse:
         return cast("MetadataResponse", self._send(MetadataRequest(topics=topics)))
+
+    def _done_by_controller(
+        self,
+        request: EntityRequest[ResponseT],
+        results: Callable[[ResponseT], Sequence[ResultT]],
+    ) -> Sequence[ResultT]:
+        """The results of the broker, or those of the controller if only that takes the request, as
+        with ZooKeeper.
+
+        Metadata lag behind when the controller changes: they are requested until they name a broker
+        that takes the request, for at most the timeout.
+        """
+        deadline = time.monotonic() + self._timeout
+        broker = self
+        while True:
+            found = results(broker._response_to(request))
+            if all(result.error_code is not ErrorCode.not_controller for result in found):
+                return found
+            if time.monotonic() > deadline:
+                return found
+            time.sleep(RETRY_INTERVAL)
+            controller = self._controller()
+            if controller is not None:
+                config = replace(self._config, bootstrap_servers=controller)
+                broker = Admin(config, self._timeout)
+
+    def _controller(self) -> str | None:
+        """The address of the controller; None if there is none."""
+        metadata = self._metadata()
+        for broker in metadata.brokers:
+            if broker.node_id == metadata.controller_id:
+                return f"{broker.host}:{broker.port}"
+        return None
 
     def _response_to(self, request: EntityRequest[ResponseT]) -> ResponseT:
         return cast("ResponseT", cast("EntityResponse", self._send(request)).entity)

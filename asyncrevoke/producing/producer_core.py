@@ -392,6 +392,9 @@ class ProducerCore:
             self._busy.discard(outgoing.node.node_id)
             if isinstance(entity, ProduceResponse):
                 self._produced(now, outgoing.queues, partition_responses(entity))
+            elif isinstance(reply, Failed) and reply.kind is FailureKind.UNSUPPORTED:
+                for queue in (queue for queue in outgoing.queues if queue.in_flight):
+                    self._fail_first(queue, self.last_failure)
             else:
                 unsent = isinstance(reply, Failed) and reply.kind is FailureKind.UNREACHABLE
                 self._no_response(now, outgoing.queues, unsent=unsent)

@@ -130,8 +130,11 @@ def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) 
 
 def no_consumer_protocol(group_id: str, detail: str) -> FatalError:
     """The exception if the brokers lack the protocol of KIP-848."""
+    why = f" ({detail.removesuffix('.')})" if detail else ""
     return UnsupportedVersionError(
-        f'group_protocol="consumer" (KIP-848) cannot be used for group {group_id!r}: {detail}. It '
-        "needs Apache Kafka 4.0 or later, with `consumer` in group.coordinator.rebalance.protocols;"
-        ' use "auto", which falls back on the classic protocol there, or "classic"'
+        f'group_protocol="consumer" (KIP-848) cannot be used for group {group_id!r}{why}: the '
+        "brokers must be Apache Kafka 4.0 or later, with the feature group.version=1 "
+        "(kafka-features.sh upgrade --feature group.version=1) and `consumer` in "
+        'group.coordinator.rebalance.protocols; "auto" falls back on the classic protocol without '
+        'these, and "classic" does without'
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Channel, Node, ResetConnection
+from asyncrevoke.core.io.effects import Channel, Failed, Node, ResetConnection
 from asyncrevoke.core.membership.membership_log import MembershipLog
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -125,10 +125,15 @@ class LeaveGroup:
     def _leave_response_received(self, now: float, reply: Reply) -> None:
         self._outstanding = None
         self._has_ended = True
-        if not isinstance(reply, LeaveGroupResponse):
-            self._error = "no response"
-        else:
-            self._error = None if reply.error is ErrorCode.none else reply.error.name
+        match reply:
+            case LeaveGroupResponse(error=ErrorCode.none):
+                self._error = None
+            case LeaveGroupResponse(error=error):
+                self._error = error.name
+            case Failed(kind=kind, detail=detail):
+                self._error = detail or kind.value
+            case _:
+                self._error = f"unexpected {type(reply).__name__}"
         self._proceed(now)
 
     def _join_response_received(self, now: float, reply: Reply) -> None:

@@ -17,7 +17,7 @@ from unit.core.scripted_group import (
 )
 
 from asyncrevoke.core.io.deadline import Deadline
-from asyncrevoke.core.io.effects import NotifyKind
+from asyncrevoke.core.io.effects import FailureKind, NotifyKind
 from asyncrevoke.core.membership.classic.state_table import ClassicState
 from asyncrevoke.protocol.messages import (
     ErrorCode,
@@ -65,6 +65,16 @@ def test_the_log_line_of_leaving_has_an_error_only_if_there_is_one(
     group.respond_to_leave(response)
     (line,) = group.named("left the group")
     assert dict(line.fields) == {"group": "billing", **fields}
+
+
+def test_the_log_line_of_leaving_says_why_there_is_no_readable_response() -> None:
+    group = ScriptedGroup()
+    group.become_member(0, 1)
+    group.close()
+    send, _ = group.only(LeaveGroupRequest)
+    group.fail(send, FailureKind.MALFORMED)
+    (line,) = group.named("left the group")
+    assert dict(line.fields) == {"group": "billing", "error": "gone"}
 
 
 @BOTH
