@@ -26,7 +26,12 @@ from asyncrevoke.protocol.dialects import (
 )
 from asyncrevoke.protocol.dialects.dialect import throttle_time_of
 from asyncrevoke.protocol.dialects.entity import entity
-from asyncrevoke.protocol.dialects.versions import APIS, Api, Version
+from asyncrevoke.protocol.dialects.versions import (
+    APIS,
+    METADATA_WITH_TOPIC_IDS,
+    Api,
+    Version,
+)
 from asyncrevoke.protocol.guard import read_response
 from asyncrevoke.protocol.messages import Response
 from asyncrevoke.protocol.pieces import read_in_pieces
@@ -117,8 +122,23 @@ def choose_version(
     lowest, highest = broker_versions.get(api.key, _NOT_OFFERED)
     for version, _ in api.versions:
         if lowest <= version <= highest and (by_id or version < api.by_id_from):
+            if api.needs_topic_ids:
+                _check_topic_ids(message_type, broker_versions)
             return version
     raise UnsupportedVersion(_not_shared(message_type, broker_versions))
+
+
+def _check_topic_ids(
+    message_type: type[Request], broker_versions: Mapping[int, tuple[int, int]]
+) -> None:
+    """Raise ``UnsupportedVersion`` if no offered version of Metadata has topic ids: a proxy may
+    limit it below the versions of other requests."""
+    lowest, highest = broker_versions.get(APIS["Metadata"].key, (0, METADATA_WITH_TOPIC_IDS))
+    if highest < METADATA_WITH_TOPIC_IDS:
+        raise UnsupportedVersion(
+            f"the broker offers Metadata {lowest} to {highest}, which has no topic ids, and"
+            f" {request_name(message_type)} needs them: {_spoken(message_type).api.without}"
+        )
 
 
 def _not_shared(message_type: type[Request], broker_versions: Mapping[int, tuple[int, int]]) -> str:

@@ -32,12 +32,17 @@ class Api(NamedTuple):
     without: str
     # The first version that identifies topics by id only.
     by_id_from: int = 2**15
+    # Its responses identify topics by id only: Metadata must give the ids.
+    needs_topic_ids: bool = False
 
 
 _NO_TOPIC_IDS: Final = "topic ids (a topic that was created again is noticed later)"
 _NO_TOPIC_IDS_AT_ALL: Final = "topic ids (a topic that was created again is not noticed)"
 _NO_GROUPS: Final = "read its partitions with assign() and without group_id"
 _OLD_COMMAND: Final = "use a command of that server"
+
+# The first version of Metadata that is used and has topic ids.
+METADATA_WITH_TOPIC_IDS: Final = 12
 
 # A version without tagged fields is preferred where it lacks nothing: it is smaller, and
 # ``guard.py`` walks it faster.
@@ -175,6 +180,7 @@ APIS: Final[Mapping[str, Api]] = {
         "KIP-848 groups",
         (Version(1), Version(0, "BrokerPattern")),
         'use group_protocol="auto" or "classic"',
+        needs_topic_ids=True,
     ),
     "ConsumerGroupDescribe": Api(
         69, "`asyncrevoke groups`", (Version(0),), "KIP-848 groups are shown as classic ones"

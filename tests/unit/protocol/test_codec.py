@@ -164,6 +164,18 @@ def test_the_error_names_the_range_of_the_broker_and_what_does_without(
         codec.choose_version(messages.FetchRequest, versions, by_id=False)
 
 
+def test_a_member_needs_the_topic_ids_of_metadata_for_kip_848() -> None:
+    kind = messages.ConsumerGroupHeartbeatRequest
+    # As Azure Event Hubs offers Metadata, and proxies that limit it.
+    with pytest.raises(
+        UnsupportedVersion,
+        match=r"^the broker offers Metadata 0 to 9, which has no topic ids, and"
+        r' ConsumerGroupHeartbeat needs them: use group_protocol="auto" or "classic"$',
+    ):
+        codec.choose_version(kind, {3: (0, 9), 68: (0, 1)})
+    assert codec.choose_version(kind, {3: (0, 12), 68: (0, 1)}) == 1
+
+
 def test_a_server_without_groups_is_named() -> None:
     with pytest.raises(UnsupportedVersion, match=r"does not offer JoinGroup.* without group_id"):
         codec.choose_version(messages.JoinGroupRequest, offered(messages.FetchRequest, 0, 12))
