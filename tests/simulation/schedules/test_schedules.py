@@ -19,6 +19,10 @@ from simulation.schedules.schedule import (
     draw,
 )
 
+from asyncrevoke.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.protocol.messages import CommitEntry, ErrorCode
+from asyncrevoke.testing.fake_kafka.group_state import CommittedGroupOffsets
+
 
 def _explain(failures: list[ScheduleOutcome]) -> str:
     return "\n\n".join(
@@ -78,6 +82,30 @@ def test_work_that_outlasts_a_calm_schedule_is_a_violation() -> None:
         for calm in (draw(seed, GroupMode.COOPERATIVE, Disturbance.CALM) for seed in range(5))
     }
     assert found & {"undue loss", "I11"}
+
+
+def test_brokers_that_lose_commit_metadata_repeat_records_and_lose_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Tansu 0.6. A revocation before the first map is read back still counts on it (I11)."""
+    store, told = CommittedGroupOffsets.store, CompletionMaps.not_kept
+    noticed: list[CompletionMaps] = []
+
+    def lose(offsets: CommittedGroupOffsets, entry: CommitEntry) -> ErrorCode:
+        return store(offsets, msgspec.structs.replace(entry, metadata=""))
+
+    def notice(maps: CompletionMaps) -> None:
+        noticed.append(maps)
+        told(maps)
+
+    monkeypatch.setattr(CommittedGroupOffsets, "store", lose)
+    monkeypatch.setattr(CompletionMaps, "not_kept", notice)
+    outcomes = [run(draw(seed)) for seed in range(1040, 1070)]
+    failures = [outcome for outcome in outcomes if outcome.failure is not None]
+    assert {outcome.invariant for outcome in failures} <= {"I11"}, _explain(failures)
+    assert len(failures) < 5, _explain(failures)
+    assert len(noticed) > 10
+    assert len(set(map(id, noticed))) == len(noticed), "each member notices it once"
 
 
 class _Found(msgspec.Struct):
