@@ -8,6 +8,7 @@ from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
 from kio.schema.produce.v8.response import ProduceResponse
 
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.errors import PublishError
 from asyncrevoke.producing.error_table import (
     REFUSED_COMPRESSION,
@@ -380,23 +381,23 @@ class ProducerCore:
                 reply = Failed(reply.request_id, FailureKind.MALFORMED, detail)
         message = reply.message if isinstance(reply, Replied) else None
         entity = message.entity if isinstance(message, EntityResponse) else None
-        if isinstance(reply, Failed):
-            self.last_failure = reply.detail or reply.kind.value
+        if (failed := reply if isinstance(reply, Failed) else None) is not None:
+            self.last_failure = failed.detail or failed.kind.value
         if isinstance(outgoing.message, MetadataRequest):
             metadata = message if isinstance(message, MetadataResponse) else None
-            self._topics.received(now, metadata, self._active)
+            self._topics.received(now, metadata, self._active, failed)
         elif isinstance(outgoing.message, InitProducerIdRequest):
-            response = entity if isinstance(entity, InitProducerIdResponse) else None
-            self._producer_id_received(now, response, reply)
+            given = entity if isinstance(entity, InitProducerIdResponse) else None
+            self._producer_id_received(now, given, failed)
         else:
             self._busy.discard(outgoing.node.node_id)
             if isinstance(entity, ProduceResponse):
                 self._produced(now, outgoing.queues, partition_responses(entity))
-            elif isinstance(reply, Failed) and reply.kind is FailureKind.UNSUPPORTED:
+            elif failed is not None and failed.kind in FATAL_FAILURES:
                 for queue in (queue for queue in outgoing.queues if queue.in_flight):
                     self._fail_first(queue, self.last_failure)
             else:
-                unsent = isinstance(reply, Failed) and reply.kind is FailureKind.UNREACHABLE
+                unsent = failed is not None and failed.kind is FailureKind.UNREACHABLE
                 self._no_response(now, outgoing.queues, unsent=unsent)
 
     def fail_all(self, error: Exception) -> None:
@@ -406,9 +407,8 @@ class ProducerCore:
                 self._ended(queue, queue.failed()).failed(error)
 
     def _producer_id_received(
-        self, now: float, response: InitProducerIdResponse | None, reply: Replied | Failed
+        self, now: float, response: InitProducerIdResponse | None, failed: Failed | None
     ) -> None:
-        failed = reply if isinstance(reply, Failed) else None
         why, denied = self._producer_id.received(now, response, failed)
         self.last_failure = why or self.last_failure
         if denied:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from asyncrevoke.backoff import Backoff
 from asyncrevoke.config.topics import create_topics_command, is_legal_topic
 from asyncrevoke.core.io.effects import Node
+from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.errors import PublishError
 from asyncrevoke.producing.error_table import rejection
 from asyncrevoke.producing.queueing.result_topic import ResultTopic
@@ -15,6 +16,7 @@ from asyncrevoke.protocol.messages import ErrorCode, MetadataRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from asyncrevoke.core.io.effects import Failed
     from asyncrevoke.producing.queueing.partition_queue import PartitionQueue
     from asyncrevoke.protocol.messages import MetadataResponse
 
@@ -41,6 +43,8 @@ class ResultTopics:
         self._requests_to_any = -1
         self._topics: dict[str, ResultTopic] = {}
         self._requested = False
+        # Why no request can succeed, as of the last response.
+        self._refusal: str | None = None
         self._due = _NEVER
         self._backoff = Backoff(0.05, _LONGEST_BACKOFF)
 
@@ -71,10 +75,12 @@ class ResultTopics:
         if unknown is None:
             return None
         rejected = unknown.error in _TOPIC_REJECTIONS
-        if in_time and not rejected:
+        if in_time and not rejected and self._refusal is None:
             return None
         if not others_wait:
             del self._topics[topic]
+        if self._refusal is not None:
+            return PublishError(topic, self._refusal)
         if rejected:
             return PublishError(topic, rejection(unknown.error, None))
         if unknown.error is ErrorCode.unknown_topic_or_partition:
@@ -100,6 +106,7 @@ class ResultTopics:
         if self.due > now:
             return None
         self._requested = True
+        self._refusal = None
         self._due = _NEVER
         return MetadataRequest(topics=tuple(sorted(self._topics)))
 
@@ -113,12 +120,15 @@ class ResultTopics:
         now: float,
         response: MetadataResponse | None,
         active: Mapping[PartitionQueue, ResultTopic],
+        failed: Failed | None = None,
     ) -> None:
-        """Apply the response to a request; None if it has failed.
+        """Apply the response to a request; None if it has ``failed``.
 
         Metadata is requested again after a backoff while an ``active`` queue has no leader.
         """
         self._requested = False
+        if failed is not None and failed.kind in FATAL_FAILURES:
+            self._refusal = failed.detail or failed.kind.value
         if response is None or response.error is not ErrorCode.none or not response.brokers:
             if response is not None and response.error is ErrorCode.rebootstrap_required:
                 self._nodes = {}
