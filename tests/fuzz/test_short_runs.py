@@ -21,6 +21,7 @@ _INPUTS = {
     "completion_maps": 2_000,
     "core": 20_000,
     "dispatch": 3_000,
+    "growth": 40,
     "producing": 1_000,
     "stored_files": 2_000,
 }
