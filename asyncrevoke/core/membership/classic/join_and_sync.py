@@ -38,6 +38,9 @@ _SHARE_OF_SESSION = 0.75
 _LATE_TIMER = "join-late"
 _LATE_AFTER = 1.0
 _DESCRIBED_WITHIN = 2.0
+# A coordinator stores an assignment before it responds to SyncGroup, and waits for the replicas
+# for so long (offsets.commit.timeout.ms). Meanwhile it may respond to heartbeats.
+LONGEST_STORE = 5.0
 
 
 class JoinAndSync:
@@ -72,6 +75,8 @@ class JoinAndSync:
         self._retried = False
         # Requests in a row without a response in time.
         self._without_response = 0
+        # Connections in a row that were given up because the coordinator had moved on.
+        self._given_up = 0
         # Whether the coordinator knows this member by a generation.
         self._known = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
@@ -171,12 +176,16 @@ class JoinAndSync:
 
     def expect_response(self, now: float, seconds: float = _LATE_AFTER) -> None:
         """The coordinator has moved on, and the request has no response yet. It is on its way, or
-        went to a dead connection. If it does not come in time, ask on a new connection."""
+        went to a dead connection. If it does not come in time, ask on a new connection.
+
+        The time doubles after each such request: a slow coordinator may begin again with each."""
         if self._outstanding is not None and not self._outbox.has_timer(_LATE_TIMER):
-            self._outbox.set_timer(_LATE_TIMER, now + seconds, self._reconnect)
+            patience = min(seconds * 2.0 ** min(self._given_up, 16), self._longest)
+            self._outbox.set_timer(_LATE_TIMER, now + patience, self._reconnect)
 
     def _reconnect(self, _now: float) -> None:
         if self._outstanding is not None and self.sent_to is not None:
+            self._given_up += 1
             self._outbox.emit(
                 "info", "the coordinator does not respond; retrying on a new connection"
             )
@@ -214,9 +223,14 @@ class JoinAndSync:
             self._description = None
 
     @property
+    def _longest(self) -> float:
+        """The longest that a member may wait and still join in time."""
+        return self._config.rebalance_timeout * _SHARE_OF_REBALANCE
+
+    @property
     def _timeout(self) -> float:
         session = self._config.session_timeout
-        longest = self._config.rebalance_timeout * _SHARE_OF_REBALANCE
+        longest = self._longest
         if not self._known:
             # No heartbeat shows that a first JoinGroup was forgotten, or its response was lost. The
             # timeout doubles after each timeout, as the response may need longer. Without another
@@ -264,11 +278,16 @@ class JoinAndSync:
 
     def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
         self.sent_to = node
+        self._known = True
+        # Heartbeats show meanwhile whether the coordinator responds and knows the member.
+        timeout = min(
+            self._longest, max(self._config.session_timeout, self._config.request_timeout)
+        )
         self._outstanding = self._outbox.send(
             request,
             node,
             Channel.JOIN,
-            self._timeout,
+            timeout,
             lambda later, reply: self._sync_response_received(later, now, reply),
         )
 
@@ -278,6 +297,7 @@ class JoinAndSync:
         if isinstance(reply, SyncGroupResponse):
             if reply.error is ErrorCode.none:
                 self._backoff.succeeded()
+                self._given_up = 0
             self._member.sync_response_received(now, sent_at, reply)
             return
         detail = self._failure(now, reply)

@@ -16,7 +16,7 @@ from asyncrevoke.core.membership.classic.error_table import (
     SyncErrorAction,
     join_action,
 )
-from asyncrevoke.core.membership.classic.join_and_sync import JoinAndSync
+from asyncrevoke.core.membership.classic.join_and_sync import LONGEST_STORE, JoinAndSync
 from asyncrevoke.core.membership.classic.leader.group_leader import GroupLeader, leading_again
 from asyncrevoke.core.membership.classic.state_table import ClassicState, ClassicTransition
 from asyncrevoke.core.membership.classic.subscription_user_data import LastAssignment, user_data
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from asyncrevoke.errors import FatalError
     from asyncrevoke.model import TopicPartition
 
-_LONG_SYNC = 5.0
 _GROUP = "group"
 
 
@@ -332,16 +331,15 @@ class MemberRebalance:
             self.leader.resign()
             self._join_next_generation(now)
         else:
-            # The sync is over, and its response on its way or lost.
-            self.requests.expect_response(now)
+            # The sync is over, and its response on its way or lost. Before Apache Kafka 2.7, or so
+            # long as a coordinator stores the assignment, the sync may be under way.
+            self.requests.expect_response(now, LONGEST_STORE)
 
     def heartbeat_confirmed(self, now: float) -> None:
         """A heartbeat of this generation was confirmed before the response to SyncGroup."""
-        # The others may have their assignments, and this one be lost. The leader waits for nobody.
-        if self.leader.leads:
-            self.requests.expect_response(now)
-        else:
-            self.requests.expect_response(now, _LONG_SYNC)
+        # The others may have their assignments, and this one be lost. Or the leader has not made
+        # the assignment yet, or the coordinator stores it: as long as a commit may take.
+        self.requests.expect_response(now, self._outbox.silence_timeout + LONGEST_STORE)
 
     def heartbeat_rejected(self, now: float, error: ErrorCode) -> None:
         """A coordinator that has moved knows this member by the last synced generation: with it,

@@ -141,11 +141,6 @@ class GroupLeader:
         self._computing = self._outbox.compute(now, size, work, computed)
 
     @property
-    def leads(self) -> bool:
-        """Whether this member leads the generation, and has assigned it."""
-        return self._generation is not None and not self._waiting and not self.is_computing
-
-    @property
     def is_computing(self) -> bool:
         """Whether the assignment of this generation is being computed."""
         return self._computing is not None

@@ -7,6 +7,7 @@ what is parked then never gets a response. Heartbeats tell, because they travel 
 from __future__ import annotations
 
 import pytest
+from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
 from asyncrevoke.core.io.effects import FailureKind
@@ -67,7 +68,7 @@ def test_a_parked_sync_that_the_group_has_passed_leads_back_to_the_join(error: E
     group = syncing()
     group.respond_to_beat(error)
     group.pulse = error
-    group.advance(1.5)
+    group.advance(5.5)
     assert group.phase() is ClassicState.AWAIT_JOIN
     assert group.joining().member_id
 
@@ -75,12 +76,56 @@ def test_a_parked_sync_that_the_group_has_passed_leads_back_to_the_join(error: E
 def test_a_sync_that_outlasts_healthy_heartbeats_is_asked_for_again() -> None:
     group = syncing()
     group.pulse = ErrorCode.none
-    group.advance(4.0)
+    group.advance(20.0)  # a third of the session timeout, and 5 s for the replicas
     assert group.phase() is ClassicState.AWAIT_SYNC, "a leader may take its time"
-    group.advance(5.0)
+    group.advance(3.5)
     assert group.phase() is ClassicState.AWAIT_JOIN
     group.respond_to_join(same_generation=True)
     assert group.sends(SyncGroupRequest)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("session_timeout", [6.0, 10.0, 45.0])
+@pytest.mark.parametrize("instance_id", [None, "one"])
+def test_a_coordinator_may_take_8_s_for_the_first_sync_and_respond_to_heartbeats(
+    instance_id: str | None, session_timeout: float, leads: bool
+) -> None:
+    group = ScriptedGroup(group_instance_id=instance_id, session_timeout=session_timeout)
+    group.start()
+    if instance_id is None:
+        group.give_id()
+    group.respond_to_join(leads=leads)
+    sync, _ = group.only(SyncGroupRequest)
+    assert sync.timeout > 8.0
+    group.pulse = ErrorCode.none
+    group.advance(6.9 if session_timeout == 6.0 else 8.0)
+    assert group.only(SyncGroupRequest)[0] is sync
+    group.respond_to_sync(tp(0))
+    assert group.assigned == orders(0)
+
+
+@pytest.mark.parametrize("pulse", [ErrorCode.none, ErrorCode.rebalance_in_progress])
+@pytest.mark.parametrize("seconds", [8.0, 20.0])
+def test_a_member_waits_twice_as_long_for_each_further_sync_that_the_coordinator_begins_anew(
+    seconds: float, pulse: ErrorCode
+) -> None:
+    """Brokers before 2.7 respond to heartbeats with REBALANCE_IN_PROGRESS until the sync ends."""
+    group = ScriptedGroup(session_timeout=6.0, rebalance_timeout=120.0)
+    group.start()
+    group.give_id()
+    group.respond_to_join(leads=True)
+    group.pulse = pulse
+    sent: dict[int, float] = {}
+    begun = group.now
+    while group.phase() is not ClassicState.STABLE:
+        assert group.now < begun + 90.0, "the member never joins"
+        group.advance(0.1)
+        if group.sends(JoinGroupRequest):
+            group.respond_to_join(leads=True, same_generation=True)
+        sync, _ = group.only(SyncGroupRequest)
+        if group.now >= sent.setdefault(sync.request_id, group.now) + seconds:
+            group.respond_to_sync(tp(0))
+    assert group.assigned == orders(0)
 
 
 def test_a_first_join_is_sent_again_before_its_session_would_expire() -> None:
