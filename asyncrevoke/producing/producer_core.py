@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
+from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 from kio.schema.produce.v8.response import ProduceResponse
 
 from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied

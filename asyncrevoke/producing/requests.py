@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
 
-from kio.schema.init_producer_id.v2.request import InitProducerIdRequest as InitProducerIdEntity
-from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
+from kio.schema.init_producer_id.v3.request import InitProducerIdRequest as InitProducerIdEntity
+from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 from kio.schema.produce.v8 import request as produce
 from kio.schema.produce.v8 import response as produced
 from kio.schema.produce.v8.response import ProduceResponse

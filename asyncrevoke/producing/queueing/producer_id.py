@@ -11,7 +11,7 @@ from asyncrevoke.producing.queueing.partition_queue import NO_PRODUCER_ID
 from asyncrevoke.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
+    from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 
 # Errors that a second request would get, too.
 _DENIALS: Final = (

@@ -156,7 +156,8 @@ APIS: Final[Mapping[str, Api]] = {
     "InitProducerId": Api(
         22,
         "results, retry topics, dead letters",
-        (Version(2),),
+        # Tansu 0.6 offers version 2, and rejects it.
+        (Version(3), Version(2)),
         "use `Consumer(idempotent=False)`",
     ),
     "OffsetsForLeaderEpoch": Api(

@@ -42,7 +42,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
+    from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 
 OPERATION = 3
 PARTITIONS = 3

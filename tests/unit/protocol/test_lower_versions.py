@@ -21,6 +21,7 @@ from asyncrevoke.broker.admin import CreateTopicsRequest
 from asyncrevoke.groups.requests import ListGroupsRequest
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.producing.requests import (
+    InitProducerIdRequest,
     PartitionResponse,
     ProduceRequest,
     partition_responses,
@@ -100,6 +101,17 @@ def test_results_are_written_in_version_7_without_the_reason_of_a_rejection() ->
     decoded: Any = codec.decode_response(ProduceRequest, 7, frame).message
     expected = PartitionResponse(ErrorCode.invalid_record, None, 17)
     assert partition_responses(decoded.entity) == {TP: expected}
+
+
+def test_a_new_producer_id_is_requested_by_version_3_where_it_is_offered() -> None:
+    """Tansu 0.6 offers version 2, whose request has no producer id and epoch, and rejects it."""
+    request = InitProducerIdRequest()
+    assert codec.choose_version(InitProducerIdRequest, {22: (0, 4)}) == 3
+    none_yet = (-1).to_bytes(8, "big", signed=True) + (-1).to_bytes(2, "big", signed=True)
+    timeout = (60_000).to_bytes(4, "big")
+    assert codec.encode_request(request, 3) == b"\0" + timeout + none_yet + b"\0"
+    assert codec.choose_version(InitProducerIdRequest, {22: (0, 2)}) == 2
+    assert codec.encode_request(request, 2) == b"\0" + timeout + b"\0"
 
 
 def test_a_created_topic_has_no_id_in_version_5() -> None:

@@ -6,7 +6,7 @@ import datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from kio.schema.init_producer_id.v2.response import InitProducerIdResponse
+from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16, i32Timedelta
 from unit.producing.test_producer_core import E, Setting, sequence, values
