@@ -26,7 +26,7 @@ ASSIGNORS: dict[Client, tuple[str, ...]] = {
     "librdkafka": ("range", "roundrobin", "cooperative-sticky"),
     "kafka-python": ("range", "roundrobin", "cooperative-sticky"),
 }
-_IN_PYTHON_OR_JAVA = ("java", "librdkafka", "kafka-python")
+_IN_PYTHON_OR_JAVA = ("ours", "java", "librdkafka", "kafka-python")
 
 
 def group_with(
