@@ -259,4 +259,4 @@ def _missing(table: Table) -> tuple[list[tuple[int, int]], list[str]]:
     twice = pc.indices_nonzero(pc.less(steps, 1))
     if not len(twice):
         return found, []
-    return found, [repeated_rows(len(twice), ordered[twice[0]].as_py())]
+    return found, [repeated_rows(len(twice), ordered[twice[0].as_py()].as_py())]

@@ -62,9 +62,11 @@ def encoded(columns: ColumnArrays) -> bytes:
 def decoded(payload: bytes, rows: int) -> ColumnArrays:
     """Decode the columns of a batch of ``rows`` rows. Raises ValueError for invalid columns."""
     try:
-        columns = _decode(payload)  # other errors of msgspec are ValueErrors
+        columns = _decode(payload)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except msgspec.DecodeError as error:  # a ValueError in newer versions of msgspec alone
+        raise ValueError(str(error)) from error
     for name, data in columns.plain.items():
         width = WIDTHS.get(TYPES.get(name, ""))
         if width is None or len(data) != rows * width:

@@ -1,6 +1,9 @@
 """Installs the wheel in empty environments, one for each extra, and uses what the extra is for.
 
 python tests/documentation/release/installed_extras.py
+
+With --lowest, each dependency of the package has the lowest version that pyproject.toml allows;
+what only other packages depend on has the newest. This needs uv.
 """
 
 from __future__ import annotations
@@ -49,16 +52,20 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def install(wheel: Path, extra: str, folder: Path) -> Path:
+def install(wheel: Path, extra: str, folder: Path, *, lowest: bool) -> Path:
     """The Python of an environment with the wheel and nothing else."""
     venv.create(folder, with_pip=True)
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     requirement = f"asyncrevoke[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
     pip = [str(python), "-m", "pip"]
-    constraints = str(ROOT / "constraints.txt")
-    subprocess.run(
-        [*pip, "install", "--quiet", "--constraint", constraints, requirement], check=True
-    )
+    if lowest:
+        uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
+        subprocess.run([*uv, "--resolution", "lowest-direct", requirement], check=True)
+    else:
+        constraints = str(ROOT / "constraints.txt")
+        subprocess.run(
+            [*pip, "install", "--quiet", "--constraint", constraints, requirement], check=True
+        )
     subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
     return python
 
@@ -74,18 +81,23 @@ def use(python: Path, extra: str, folder: Path) -> None:
     script = [str(python), "-c", "\n".join(lines)]
     subprocess.run(script, check=True, cwd=folder, env=environment)
     if extra in COMMANDS:
-        command = [str(python), "-m", "asyncrevoke", "--version"]
-        subprocess.run(command, check=True, cwd=folder, env=environment)
+        for words in (["--version"], ["groups", "--help"]):
+            command = [str(python), "-m", "asyncrevoke", *words]
+            subprocess.run(
+                command, check=True, cwd=folder, env=environment, stdout=subprocess.DEVNULL
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Install the wheel with each extra, and use it.")
     parser.add_argument("extras", nargs="*", help="these alone; all by default", metavar="EXTRA")
-    for extra in parser.parse_args().extras or MODULES:
+    parser.add_argument("--lowest", action="store_true", help="the lowest versions that it allows")
+    chosen = parser.parse_args()
+    for extra in chosen.extras or MODULES:
         # One environment at a time: Spark's alone has 500 MB.
         with tempfile.TemporaryDirectory() as folder:
             wheel = build_wheel(Path(folder, "dist"))
-            python = install(wheel, extra, Path(folder, "environment"))
+            python = install(wheel, extra, Path(folder, "environment"), lowest=chosen.lowest)
             use(python, extra, Path(folder))
         sys.stdout.write(f"asyncrevoke{f'[{extra}]' if extra else ''}: installed and used\n")
         sys.stdout.flush()
