@@ -23,7 +23,8 @@ _NEVER: Final = "-"
 
 
 def differences(outcome: Outcome, reasons: Iterable[Reason] = REASONS) -> list[str]:
-    """Cells that are not filled and have no reason, and reasons for cells that are filled."""
+    """Cells that are not filled and have no reason, and reasons for cells of ours that are filled:
+    what peers fill may depend on chance, such as where they have committed."""
     stated = {
         (each.server, capability, client)
         for each in reasons
@@ -38,7 +39,7 @@ def differences(outcome: Outcome, reasons: Iterable[Reason] = REASONS) -> list[s
                 cell = f"{server}: {capability} by {client}"
                 if error is not None and not has_reason:
                     problems.append(f"{cell} failed, and reasons.py does not say why: {error}")
-                elif error is None and has_reason:
+                elif error is None and has_reason and client == CLIENTS[0]:
                     problems.append(f"{cell} works, and reasons.py says why it does not")
     return problems
 
