@@ -193,7 +193,7 @@ class Fetcher:
     def _share(self, now: float) -> None:
         self._shares_changed = False
         for broker in list(self._brokers.values()):
-            if broker.is_empty:
+            if broker.is_empty and broker.throttled_until <= now:
                 del self._brokers[broker.node_id]
         self._memory.share(len(self._cursors), len(self._brokers))
         for broker in list(self._brokers.values()):

@@ -10,6 +10,7 @@ from simulation.brokers.deletable_topics import DeletableTopics
 from simulation.brokers.moving_leaders import MovingLeaders
 from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
 from simulation.brokers.simulated_consumer_group import SimulatedConsumerGroup
+from simulation.invariants.oracle_state import Violation
 
 from asyncrevoke.core.io.effects import Node
 from asyncrevoke.model import TopicPartition
@@ -20,6 +21,8 @@ from asyncrevoke.protocol.messages import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ErrorCode,
+    FetchRequest,
+    FetchResponse,
     FindCoordinatorResponse,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 
+# Seconds in which a client sends fetches that it did not know to be throttled.
+_ON_THE_WAY = 1.0
+
 SimulatedGroup: TypeAlias = SimulatedClassicGroup | SimulatedConsumerGroup | ConvertingGroup
 
 
@@ -62,6 +68,9 @@ class FaultyBrokers(Brokers[ChangingLog, SimulatedGroup]):
         self._rng = rng
         self._up = [True] * count
         self._stalled = [0.0] * count
+        # Until when a broker throttles fetches, and since when a client knows it.
+        self._throttled = [0.0] * count
+        self._told: dict[tuple[int, int], float] = {}
         self._loading_until = 0.0
         self._load_count = 0
         # The broker that loaded the group last; whether it loads the group again, and was stopped
@@ -119,6 +128,11 @@ class FaultyBrokers(Brokers[ChangingLog, SimulatedGroup]):
     def stall(self, broker: int, until: float) -> None:
         """Pause a broker: it reads nothing and sends no response until then."""
         self._stalled[broker] = max(self._stalled[broker], until)
+
+    def throttle(self, broker: int, until: float) -> None:
+        """Throttle fetches from a broker until then (KIP-219)."""
+        self._throttled[broker] = max(self._throttled[broker], until)
+        self._told = {known: at for known, at in self._told.items() if known[0] != broker}
 
     def stop(self, broker: int) -> None:
         """Kill a broker. Other running brokers get its partitions and the group."""
@@ -199,8 +213,22 @@ class FaultyBrokers(Brokers[ChangingLog, SimulatedGroup]):
         """Process one request."""
         if isinstance(message, OffsetsForLeaderEpochRequest):
             reply(self._moving_leaders.epoch_ends(broker, message))
+        elif isinstance(message, FetchRequest) and self._clock.now < self._throttled[broker]:
+            reply(self._throttled_fetch(broker, client))
         else:
             super().handle(broker, client, message, reply)
+
+    def _throttled_fetch(self, broker: int, client: int) -> FetchResponse:
+        """No records, and the throttle time. A client that knows it waits for its end."""
+        now, until = self._clock.now, self._throttled[broker]
+        told = self._told.setdefault((broker, client), now)
+        if now > told + _ON_THE_WAY:
+            raise Violation(
+                "KIP-219",
+                f"client {client} fetches from broker {broker} {until - now:.1f} s before the end "
+                f"of the throttle time that it was told {now - told:.1f} s ago",
+            )
+        return FetchResponse(error=ErrorCode.none, throttle_time=until - now)
 
     def _coordinate(self, broker: int, client: int, message: Request, reply: Reply) -> None:
         if broker != self.coordinator:

@@ -29,6 +29,14 @@ def long_freezes(schedule: Schedule) -> Schedule:
     )
 
 
+def throttled_brokers(schedule: Schedule) -> Schedule:
+    """All brokers throttle fetches for some seconds, one after the other."""
+    throttles = tuple(
+        Incident(2.0 + number, IncidentKind.THROTTLE, number, 6.0) for number in range(3)
+    )
+    return dataclasses.replace(schedule, incidents=throttles, duration=12.0)
+
+
 def slow_tasks_and_a_crowd(
     style: ConsumerStyle, revoke_timeout: float | None = None
 ) -> Callable[[Schedule], Schedule]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.mutants.mutant import Mutant
-from simulation.mutants.mutant_schedules import slow_tasks_and_a_crowd
+from simulation.mutants.mutant_schedules import slow_tasks_and_a_crowd, throttled_brokers
 from simulation.schedules.schedule import (
     Disturbance,
     GroupMode,
@@ -17,6 +17,7 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
+from asyncrevoke.core.fetch.broker_fetches import BrokerFetches
 from asyncrevoke.core.fetch.collector import RecordCollector
 from asyncrevoke.core.io.outbox import Outbox
 from asyncrevoke.core.membership.session_guard import SessionGuard
@@ -129,6 +130,15 @@ def frozen_with_queued_records(schedule: Schedule) -> Schedule:
     )
 
 
+def throttle_time_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Fetches are sent to a broker before its throttle time is over."""
+
+    def ignored(self: BrokerFetches, now: float, throttle_time: float) -> None:
+        pass
+
+    patch.setattr(BrokerFetches, "throttled", ignored)
+
+
 MUTANTS = [
     Mutant(
         "queued records begin while the membership is unconfirmed",
@@ -163,6 +173,12 @@ MUTANTS = [
         ("time bound",),
         disturbance=Disturbance.FAULTS,
         tweak=calls_while_a_broker_is_silent(IncidentKind.UNSUBSCRIBE),
+    ),
+    Mutant(
+        "the throttle time of a broker is ignored",
+        throttle_time_is_ignored,
+        ("KIP-219",),
+        tweak=throttled_brokers,
     ),
     Mutant(
         "a waiting poll wakes itself",

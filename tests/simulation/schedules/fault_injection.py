@@ -83,6 +83,10 @@ class FaultInjector:
                 self._disturb_brokers(incident.amount)
                 broker = incident.target % self._world.brokers.count
                 self._world.brokers.stall(broker, self._world.clock.now + incident.amount)
+            case IncidentKind.THROTTLE:
+                self._disturb_brokers(incident.amount)
+                broker = incident.target % self._world.brokers.count
+                self._world.brokers.throttle(broker, self._world.clock.now + incident.amount)
             case IncidentKind.REJECT_COMMITS:
                 self._reject_commits(incident)
             case IncidentKind.LATE_COMMITS:

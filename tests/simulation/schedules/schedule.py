@@ -91,6 +91,7 @@ class IncidentKind(enum.Enum):
     MOVE_AMID = "the coordinator moves in the midst of the next rebalance"
     RESTART = "a broker is killed, and comes back"
     STALL = "a broker reads and answers nothing for a while"
+    THROTTLE = "a broker throttles fetches for a while, by a quota"
     LATE_COMMITS = "connections break under commits for a while"
     REJECT_COMMITS = "a topic's commits are rejected for a while"
     BLACK_HOLE = "nothing passes any more on the connections of a member; new ones work"

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from simulation.command import COMMAND, command_environment
 from simulation.members.consumer_style import ConsumerStyle, WorkTime
+from simulation.mutants.mutant_schedules import throttled_brokers
 from simulation.runner import ScheduleOutcome, run, run_many
 from simulation.schedules.schedule import (
     INEXCUSABLE,
@@ -61,6 +62,13 @@ def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode
             # The application asks for it.
             "a seek went back to the beginning",
         }
+
+
+@pytest.mark.parametrize("mode", GroupMode)
+def test_no_member_fetches_from_a_broker_before_its_throttle_time_is_over(mode: GroupMode) -> None:
+    for seed in range(12):
+        outcome = run(throttled_brokers(draw(seed, mode, Disturbance.NONE)))
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
 
 
 @pytest.mark.parametrize("disturbance", INEXCUSABLE)
