@@ -174,9 +174,9 @@ def __getattr__(name: str) -> object:
     if name == "Depends":
         return _depends()
     if name == "__version__":
-        from importlib.metadata import version
+        from asyncrevoke.config.software import __version__ as version
 
-        return version("asyncrevoke")  # the distribution's, which pyproject.toml alone says
+        return version
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(_MODULES.get(name, _ERRORS)), name)

@@ -316,7 +316,8 @@ class ConsumerConfig:
     sasl_oauth_token_provider: AbstractTokenProvider | None = dataclasses.field(
         default=None, repr=False
     )
-    """An object that returns access tokens, for OAUTHBEARER: an
+    """An object that returns access tokens, for OAUTHBEARER: its ``async def token(self) -> str``
+    is called for each connection, and ``extensions(self) -> dict[str, str]`` if it has that, as an
     ``aiokafka.abc.AbstractTokenProvider``. It runs on the consumer's event loop. If the broker
     limits sessions (KIP-368), it is called for each connection that replaces an expiring one."""
 

@@ -16,6 +16,7 @@ SECURITY_OPTIONS = (
     "sasl_kerberos_service_name",
     "sasl_kerberos_domain_name",
     "sasl_oauth_token_provider",
+    "sasl_scram_max_iterations",
 )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from aiokafka.abc import AbstractTokenProvider
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from aiokafka.abc import AbstractTokenProvider
 
 
 class _TokenProvider:
@@ -21,9 +21,6 @@ class _TokenProvider:
 
     def extensions(self) -> dict[str, str]:
         return {}
-
-
-AbstractTokenProvider.register(_TokenProvider)  # aiokafka asks for an instance
 
 
 def token_provider(new_token: Callable[[], str]) -> AbstractTokenProvider:

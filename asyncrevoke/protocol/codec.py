@@ -20,6 +20,7 @@ from asyncrevoke.protocol.dialects import (
     epochs,
     fetching,
     group,
+    handshake,
     list_offsets,
     offset_commit,
     offset_fetch,
@@ -87,11 +88,20 @@ _DIALECTS: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
     messages.OffsetsForLeaderEpochRequest: epochs.offsets_for_leader_epoch,
     messages.ConsumerGroupHeartbeatRequest: consumer_group.consumer_group_heartbeat,
 }
+_OPENING: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
+    messages.ApiVersionsRequest: handshake.api_versions,
+    messages.SaslHandshakeRequest: handshake.sasl_handshake,
+    messages.SaslAuthenticateRequest: handshake.sasl_authenticate,
+}
 # Bytes. A larger response takes more than a few milliseconds to decode unless it has a fast path:
 # it is decoded in a thread, element by element, so that other threads can run.
 LARGE_RESPONSE: Final = 128 * 1024
 REQUESTS: Final[tuple[type[Request], ...]] = tuple(_DIALECTS)
+# Of opening a connection.
+OPENING_REQUESTS: Final[tuple[type[Request], ...]] = tuple(_OPENING)
 _NOT_OFFERED: Final = (0, -1)
+# Of the messages that have a fast path.
+_WITH_THROTTLE_TIME: Final = (messages.FetchResponse, messages.ApiVersionsResponse)
 _SIZE: Final = struct.Struct(">i")
 _CORRELATION_ID: Final = struct.Struct(">i")
 
@@ -181,9 +191,17 @@ def encode_frame(
     """
     message_type = type(message)
     version = choose_version(message_type, broker_versions, by_id=has_topic_ids(message))
-    header = encode_header(message_type, version, correlation, client_id)
+    return version, encode_version(message, version, correlation, client_id)
+
+
+def encode_version(message: Request, version: int, correlation: int, client_id: str) -> bytes:
+    """The frame of a request in this version, with its size.
+
+    Raises ``ValueError`` if the version cannot express the message.
+    """
+    header = encode_header(type(message), version, correlation, client_id)
     body = encode_request(message, version)
-    return version, _SIZE.pack(len(header) + len(body)) + header + body
+    return _SIZE.pack(len(header) + len(body)) + header + body
 
 
 def encode_header(
@@ -277,7 +295,7 @@ def decode_fast_path(
     message = shortcut.read(frame, _CORRELATION_ID.size, request)
     if message is None:
         return None
-    throttled = message.throttle_time if isinstance(message, messages.FetchResponse) else 0.0
+    throttled = message.throttle_time if isinstance(message, _WITH_THROTTLE_TIME) else 0.0
     return DecodedResponse(message, throttle_time=throttled)
 
 
@@ -307,7 +325,8 @@ def _dialect(message_type: type[Request], version: int) -> Dialect:
 def _spoken(message_type: type[Request]) -> _Spoken:
     name = request_name(message_type)
     if not issubclass(message_type, messages.EntityRequest):
-        return _Spoken(APIS[name], _DIALECTS[message_type])
+        dialect = _DIALECTS.get(message_type) or _OPENING[message_type]
+        return _Spoken(APIS[name], dialect)
     preferred = message_type.entities
     request_type, _ = preferred
     number = int(request_type.__version__)

@@ -78,6 +78,8 @@ _FIXED: Final = {
 # were not requested.
 _MOST_PARTITIONS: Final = 101_000
 _MOST_BROKERS: Final = 10_000
+# Kafka 4.4 has fewer than a hundred.
+MOST_APIS: Final = 1_000
 _SMALLEST_BATCH: Final = 61
 
 
@@ -109,6 +111,8 @@ _LIMITS: Final[Mapping[str, _Limit]] = {
     "BatchIndexAndErrorMessage": _Limit(_MOST_PARTITIONS),
     # Transactions that were open at one time, and those that have a batch in the response.
     "AbortedTransaction": _Limit(100_000, _SMALLEST_BATCH),
+    # Of the requests that a broker knows.
+    "ApiVersion": _Limit(MOST_APIS),
     "NodeEndpoint": _Limit(_MOST_BROKERS),
     "MetadataResponseBroker": _Limit(_MOST_BROKERS),
     # Of one group.

@@ -6,6 +6,7 @@ Times are in seconds, timestamps in milliseconds since the epoch, and topics hav
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -387,6 +388,50 @@ class FetchResponse(KafkaMessage, frozen=True, kw_only=True):
     buffer: ReceiveBuffer | None = None
 
 
+# --- opening a connection ------------------------------------------------------------------------
+
+
+class ApiVersionsRequest(KafkaMessage, frozen=True, kw_only=True):
+    """Versions before 3 do not tell the broker the client's software (KIP-511)."""
+
+    software_name: str
+    software_version: str
+
+
+class ApiVersionsResponse(KafkaMessage, frozen=True, kw_only=True):
+    """``ranges`` has the lowest and the highest version by API key; requests whose lowest version
+    is above the highest are left out. ``throttle_time`` is in seconds."""
+
+    error: ErrorCode
+    ranges: Mapping[int, tuple[int, int]]
+    throttle_time: float = 0.0
+
+
+class SaslHandshakeRequest(KafkaMessage, frozen=True, kw_only=True):
+    mechanism: str
+
+
+class SaslHandshakeResponse(KafkaMessage, frozen=True, kw_only=True):
+    """``mechanisms`` are those that the broker has enabled."""
+
+    error: ErrorCode
+    mechanisms: tuple[str, ...] = ()
+
+
+class SaslAuthenticateRequest(KafkaMessage, frozen=True, kw_only=True):
+    auth_bytes: bytes
+
+
+class SaslAuthenticateResponse(KafkaMessage, frozen=True, kw_only=True):
+    """``session_lifetime``: the broker closes the connection after so many seconds; 0: never
+    (KIP-368)."""
+
+    error: ErrorCode
+    error_message: str | None = None
+    auth_bytes: bytes = b""
+    session_lifetime: float = 0.0
+
+
 # --- requests that the core does not send ------------------------------------------------------
 
 
@@ -420,6 +465,9 @@ Request: TypeAlias = (
     | ListOffsetsRequest
     | OffsetsForLeaderEpochRequest
     | FetchRequest
+    | ApiVersionsRequest
+    | SaslHandshakeRequest
+    | SaslAuthenticateRequest
     | EntityRequest[object]
 )
 Response: TypeAlias = (
@@ -436,5 +484,8 @@ Response: TypeAlias = (
     | ListOffsetsResponse
     | OffsetsForLeaderEpochResponse
     | FetchResponse
+    | ApiVersionsResponse
+    | SaslHandshakeResponse
+    | SaslAuthenticateResponse
     | EntityResponse
 )

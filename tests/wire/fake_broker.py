@@ -28,9 +28,21 @@ def heartbeat_response(correlation: int, error: int = 0, *, throttle_ms: int = 0
     return framed(struct.pack(">iih", correlation, throttle_ms, error))
 
 
-def api_versions_response(correlation: int, versions: dict[int, tuple[int, int]]) -> bytes:
-    entries = b"".join(struct.pack(">hhh", key, *limits) for key, limits in versions.items())
-    return framed(struct.pack(">ihi", correlation, 0, len(versions)) + entries)
+def api_versions_response(
+    correlation: int,
+    versions: dict[int, tuple[int, int]],
+    version: int = 0,
+    *,
+    error: int = 0,
+    throttle_ms: int = 0,
+) -> bytes:
+    """A frame of an ApiVersionsResponse of at most 126 requests, versions 0 to 4."""
+    flexible = version >= 3
+    tags = b"\0" if flexible else b""
+    entries = b"".join(struct.pack(">hhh", key, *limits) + tags for key, limits in versions.items())
+    count = bytes((len(versions) + 1,)) if flexible else struct.pack(">i", len(versions))
+    throttle = struct.pack(">i", throttle_ms) if version >= 1 else b""
+    return framed(struct.pack(">ih", correlation, error) + count + entries + throttle + tags)
 
 
 class FakeBroker:
@@ -93,10 +105,10 @@ class FakeBroker:
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
         data = await reader.readexactly(size)
-        api, _version, correlation = struct.unpack_from(">hhi", data)
+        api, version, correlation = struct.unpack_from(">hhi", data)
         if api == API_VERSIONS:
             if not self._silent:
-                writer.write(api_versions_response(correlation, self.versions))
+                writer.write(api_versions_response(correlation, self.versions, version))
             return
         self.requests += 1
         await self._note()

@@ -21,7 +21,7 @@ from asyncrevoke.groups import requests, retry
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.errors import GroupsError, UnsupportedRequestError
 from asyncrevoke.protocol import codec
-from asyncrevoke.protocol.messages import ErrorCode, OffsetFetchResponse
+from asyncrevoke.protocol.messages import ApiVersionsRequest, ErrorCode, OffsetFetchResponse
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,9 +60,9 @@ class GroupBroker(FakeBroker):
     @override
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
-        api, _version, correlation = struct.unpack_from(">hhi", await reader.readexactly(size))
+        api, version, correlation = struct.unpack_from(">hhi", await reader.readexactly(size))
         if api == API_VERSIONS:
-            writer.write(api_versions_response(correlation, self.versions))
+            writer.write(api_versions_response(correlation, self.versions, version))
             return
         self.asked.append(api)
         responses = self.responses[api]
@@ -143,9 +143,10 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     decode: Any = codec.decode_response
 
-    def noted(*arguments: Any) -> Any:
-        found.append(threading.get_ident())
-        return decode(*arguments)
+    def noted(kind: Any, *arguments: Any) -> Any:
+        if kind is not ApiVersionsRequest:
+            found.append(threading.get_ident())
+        return decode(kind, *arguments)
 
     monkeypatch.setattr(codec, "decode_response", noted)
     return found

@@ -18,7 +18,7 @@ from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 from asyncrevoke.runtime.net import sockets
 from asyncrevoke.runtime.net.connection import Connection, RequestFailed
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
-from asyncrevoke.runtime.net.limited_connection import LimitedConnection, open_limited
+from asyncrevoke.runtime.net.handshake import open_connection
 from asyncrevoke.runtime.net.sockets import FailedAddresses, connect_socket
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ WITHIN = 3.0
 def nothing_has_failed(monkeypatch: pytest.MonkeyPatch) -> FailedAddresses:
     failed = FailedAddresses()
     monkeypatch.setattr(sockets, "FAILED_ADDRESSES", failed)
-    monkeypatch.setattr("asyncrevoke.runtime.net.limited_connection.FAILED_ADDRESSES", failed)
+    monkeypatch.setattr("asyncrevoke.runtime.net.handshake.FAILED_ADDRESSES", failed)
     return failed
 
 
@@ -72,7 +72,7 @@ def accepting_without_response(address: str, port: int) -> Generator[socket.sock
         yield listener
 
 
-async def open_connection(port: int, within: float = WITHIN) -> Connection:
+async def open_to(port: int, within: float = WITHIN) -> Connection:
     return await Connection.open(
         Node(7, HOST, port), ConsumerConfig(), DecodeThreads(), ReceiveBuffers(0), within=within
     )
@@ -85,7 +85,7 @@ async def test_an_address_that_drops_packets_costs_a_head_start(
     node = await broker.start()
     resolve(monkeypatch, "127.0.0.2", "127.0.0.3", "127.0.0.1")
     with dropping_packets("127.0.0.2", node.port), dropping_packets("127.0.0.3", node.port):
-        connection = await open_connection(node.port)
+        connection = await open_to(node.port)
         assert connection.connected
         await connection.close()
     await broker.stop()
@@ -99,8 +99,8 @@ async def test_the_next_attempt_begins_with_another_address_than_the_one_without
     resolve(monkeypatch, "127.0.0.2", "127.0.0.1")
     with accepting_without_response("127.0.0.2", node.port):
         with pytest.raises(RequestFailed):
-            await open_connection(node.port, within=0.5)
-        connection = await open_connection(node.port)
+            await open_to(node.port, within=0.5)
+        connection = await open_to(node.port)
         assert connection.connected
         await connection.close()
     await broker.stop()
@@ -162,25 +162,19 @@ async def test_a_socket_that_was_reset_at_once_is_closed(monkeypatch: pytest.Mon
     async def connect(_host: str, _port: int) -> socket.socket:
         return sock
 
-    monkeypatch.setattr("asyncrevoke.runtime.net.limited_connection.connect_socket", connect)
+    monkeypatch.setattr("asyncrevoke.runtime.net.handshake.connect_socket", connect)
     with pytest.raises(OSError, match="not connected"):
-        await open_limited(HOST, 9092, request_timeout_ms=1000, max_response=1000)
+        await open_connection(Node(7, HOST, 9092), ConsumerConfig(), ReceiveBuffers(0))
     assert sock.fileno() == -1
 
 
-async def test_a_connection_whose_tls_handshake_fails_does_not_count_as_connected() -> None:
+async def test_a_server_that_closes_during_the_tls_handshake_fails_the_connection() -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
-    connection = LimitedConnection(
-        *server.sockets[0].getsockname(),
-        max_response=1000,
-        request_timeout_ms=2000,
-        security_protocol="SSL",
-        ssl_context=ssl.create_default_context(),
-    )
+    port = server.sockets[0].getsockname()[1]
+    config = ConsumerConfig(security_protocol="SSL", ssl_context=ssl.create_default_context())
     async with server:
         with pytest.raises(ConnectionResetError):
-            await connection.connect()
-    assert not connection.connected()
+            await open_connection(Node(7, "127.0.0.1", port), config, ReceiveBuffers(0))
 
 
 def test_addresses_that_failed_are_tried_last_and_the_first_to_fail_before_the_others() -> None:

@@ -51,12 +51,12 @@ class HostileBroker(FakeBroker):
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
         data = await reader.readexactly(size)
-        api, _version, correlation = struct.unpack_from(">hhi", data)
+        api, version, correlation = struct.unpack_from(">hhi", data)
         self.asked.append(api)
         if api in self.on:
             writer.write(self.on[api](correlation, data))
         elif api == API_VERSIONS:
-            writer.write(api_versions_response(correlation, self.versions))
+            writer.write(api_versions_response(correlation, self.versions, version))
         elif api == SASL_HANDSHAKE:
             mechanism = self.mechanism.encode()
             body = struct.pack(">ihih", correlation, 0, 1, len(mechanism)) + mechanism
@@ -191,8 +191,8 @@ async def test_a_response_that_nothing_was_asked_for_ends_the_opening(
     opening: Opening, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = HostileBroker()
-    broker.on[API_VERSIONS] = lambda correlation, _data: (
-        2 * api_versions_response(correlation, broker.versions)
+    broker.on[API_VERSIONS] = lambda correlation, data: (
+        2 * api_versions_response(correlation, broker.versions, data[3])
     )
     broker.on[SASL_HANDSHAKE] = lambda _correlation, _data: b""
     _, channels, send = await opening(broker, **SASL)

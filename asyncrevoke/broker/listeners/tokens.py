@@ -23,9 +23,13 @@ def unsigned_token(name: str) -> str:
 
 def unsigned_tokens(name: str) -> AbstractTokenProvider:
     """A token provider for a client, with unsigned tokens."""
+    from aiokafka.abc import AbstractTokenProvider
+
     from asyncrevoke.groups.token import token_provider
 
-    return token_provider(partial(unsigned_token, name))
+    provider = token_provider(partial(unsigned_token, name))
+    AbstractTokenProvider.register(type(provider))  # aiokafka's clients ask for an instance
+    return provider
 
 
 def _encoded(part: bytes) -> str:

@@ -141,6 +141,24 @@ APIS: Final[Mapping[str, Api]] = {
         ),
         _OLD_COMMAND,
     ),
+    "SaslHandshake": Api(
+        17,
+        "authentication",
+        (Version(1),),
+        "use a listener without SASL, or with TLS certificates",
+    ),
+    # Version 4 adds features of the cluster (KIP-584), of which none are used.
+    "ApiVersions": Api(
+        18,
+        "the versions that a broker offers",
+        (
+            Version(3),
+            Version(2, "the client's name in the broker's metrics"),
+            Version(1, "the client's name in the broker's metrics"),
+            Version(0, "the client's name in the broker's metrics; its throttle time"),
+        ),
+        "no connection can be opened",
+    ),
     "CreateTopics": Api(
         19,
         "`asyncrevoke topics create`",
@@ -173,6 +191,12 @@ APIS: Final[Mapping[str, Api]] = {
     "CreateAcls": Api(30, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
     "DescribeConfigs": Api(
         32, "`--timestamps original`, limits of topics", (Version(1),), _OLD_COMMAND
+    ),
+    "SaslAuthenticate": Api(
+        36,
+        "authentication",
+        (Version(1), Version(2), Version(0, "the lifetime of a session (KIP-368)")),
+        "use a listener without SASL, or with TLS certificates",
     ),
     "CreatePartitions": Api(37, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
     "DeleteGroups": Api(42, "brokers for tests", (Version(2),), _OLD_COMMAND),

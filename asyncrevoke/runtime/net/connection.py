@@ -1,8 +1,7 @@
 """One connection to one broker.
 
-aiokafka opens the socket and does TLS, SASL and ApiVersions. After that, requests and responses use
-its transport without aiokafka's tasks and timers: a response is decoded and delivered in the
-iteration of the event loop in which it is received, instead of three iterations later.
+There is no task for it: a response is decoded and delivered in the iteration of the event loop in
+which it is received.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import logging
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.core.io.effects import BrokerThrottled, ConnectionSilent, FailureKind
 from asyncrevoke.core.io.link_silence import RoundTripTime
@@ -25,24 +24,21 @@ from asyncrevoke.runtime.net.fatal_errors import (
     opening_failure,
     request_name,
 )
-from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError, frame_limit
+from asyncrevoke.runtime.net.frames import FrameTooLargeError, frame_limit
+from asyncrevoke.runtime.net.handshake import open_connection
 from asyncrevoke.runtime.net.large_responses import LargeResponses
-from asyncrevoke.runtime.net.limited_connection import abort_transport
 from asyncrevoke.runtime.net.pending_request import PendingRequest, ThrottledRequests
-from asyncrevoke.runtime.net.raw_connection import raw_connection, versions_of
-from asyncrevoke.runtime.net.sockets import keep_alive
+from asyncrevoke.runtime.net.sockets import abort_transport, keep_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import ConnectionReport, Node
     from asyncrevoke.protocol.codec import DecodedResponse
     from asyncrevoke.protocol.messages import Request, Response
     from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
     from asyncrevoke.runtime.net.decode_threads import DecodeThreads
+    from asyncrevoke.runtime.net.handshake import OpenedConnection
     from asyncrevoke.runtime.net.pending_request import Done
-    from asyncrevoke.runtime.net.raw_connection import RawConnection
 
 __all__ = ["Connection", "RequestFailed"]
 
@@ -63,13 +59,10 @@ class Connection:
     def __init__(
         self,
         node: Node,
-        raw: RawConnection,
-        writer: asyncio.StreamWriter,
-        versions: Mapping[int, tuple[int, int]],
+        opened: OpenedConnection,
         client_id: str,
         limit: int,
         threads: DecodeThreads,
-        buffers: ReceiveBuffers,
         *,
         opening: float = 0.0,
         reports: asyncio.Queue[ConnectionReport] | None = None,
@@ -81,13 +74,12 @@ class Connection:
         self._link = RoundTripTime(opening)
         # Whether there was any response; error messages have a hint if not.
         self._has_responded = False
-        self._raw = raw
-        self._writer = writer
-        self._versions = versions
+        self._transport = opened.transport
+        self._versions = opened.versions
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
-        self.connected = raw.connected()
-        self.session = raw.session
+        self.connected = not opened.frames.ended
+        self.session = opened.session
         self._retired = False
         self._correlation = 0
         # In the order in which they were sent, which is the order of the responses.
@@ -98,15 +90,17 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         # When something was received last, as of the last check.
         self._received_at = self._used_at = self._loop.time()
-        self._arrivals = 0
+        self._arrivals = opened.frames.arrivals
         # A request seemed overdue in the last check; the next one decides.
         self._overdue = False
         self._check_at(self._used_at + _IDLE_SECONDS)
-        transport = writer.transport
         # The request whose response is decoded in a thread; it is not in ``_pending``.
         self._decoding: PendingRequest | None = None
-        self._large_responses = LargeResponses(threads, cast("asyncio.Transport", transport))
-        self._frames = Frames(transport, limit, buffers, self)
+        self._large_responses = LargeResponses(threads, opened.transport)
+        self._frames = opened.frames
+        self._frames.limit(limit)
+        self._frames.deliver_to(self)
+        self.throttle(opened.throttled_until)
 
     @classmethod
     async def open(
@@ -132,24 +126,19 @@ class Connection:
         loop = asyncio.get_running_loop()
         begun_at = loop.time()
         try:
-            raw = raw_connection(node, config)
             async with asyncio.timeout(within):
-                _, writer = await raw.connect()
-            versions = versions_of(raw)
+                opened = await open_connection(node, config, buffers)
         except Exception as error:  # SASL libraries raise errors of their own
             raise opening_failure(error, node, config, within) from error
         opening = loop.time() - begun_at
-        if (sock := writer.get_extra_info("socket")) is not None:
+        if (sock := opened.transport.get_extra_info("socket")) is not None:
             keep_alive(sock, 2 * RoundTripTime(opening).silence_timeout(silence_timeout))
         return cls(
             node,
-            raw,
-            writer,
-            versions,
+            opened,
             config.client_id,
             frame_limit(config.fetch_max_bytes),
             threads,
-            buffers,
             opening=opening,
             reports=reports,
         )
@@ -261,7 +250,7 @@ class Connection:
         pending.sent(now, self._link, alone=not self._pending)
         self._pending.append(pending)
         try:
-            self._writer.write(data)
+            self._transport.write(data)
         except (OSError, RuntimeError) as error:  # uvloop raises the latter
             self._abort(error)
 
@@ -474,7 +463,7 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._raw.close()
+        self._transport.close()
         self._large_responses.discard()
         if self._decoding is not None:
             self._pending.appendleft(self._decoding)
@@ -490,11 +479,11 @@ class Connection:
         self.abort()
         try:
             # A peer that vanished never closes its side.
-            with suppress(TimeoutError, OSError):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSING_SECONDS):
-                    await self._writer.wait_closed()
+                    await self._frames.closed.wait()
         finally:
-            abort_transport(self._writer.transport)
+            abort_transport(self._transport)
 
     def _lost_before(self, message: Request, cause: Exception | None) -> RequestFailed:
         return connection_lost(self.node, message, cause, has_responded=self._has_responded)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from aiokafka import errors as kafka_errors
-
 from asyncrevoke.core.io.effects import FailureKind
 from asyncrevoke.printable import printable
-from asyncrevoke.runtime.net.authentication.scram import ScramError
+from asyncrevoke.protocol.codec import UnsupportedVersion
+from asyncrevoke.runtime.net.authentication.errors import (
+    AuthenticationRejectedError,
+    ExchangeError,
+    MechanismNotEnabledError,
+    NoTokenError,
+)
 
 if TYPE_CHECKING:
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.protocol.messages import Request
 
-_REJECTED: Final = (
-    kafka_errors.SaslAuthenticationFailed,
-    kafka_errors.IllegalSaslStateError,
-    kafka_errors.AuthenticationFailedError,
-    kafka_errors.AuthenticationMethodNotSupported,
-)
 _CREDENTIALS: Final = {
     "GSSAPI": "the Kerberos ticket and sasl_kerberos_service_name",
     "OAUTHBEARER": "sasl_oauth_token_provider",
@@ -65,8 +63,9 @@ class RequestFailed(Exception):  # noqa: N818 - as the core calls it
         super().__init__(self.detail)
 
 
-class NoTokenError(Exception):
-    """The application's token provider failed."""
+class NoKafkaBrokerError(Exception):
+    """A server closed the connection, or did not respond as a Kafka broker does, while the
+    connection was opened. The message is the reason, of which ``__cause__`` may have the error."""
 
 
 def node_name(node: Node) -> str:
@@ -122,17 +121,23 @@ def _failure_of(
         return RequestFailed(
             FailureKind.AUTHENTICATION, f"no TLS with {where}: {_tls_reason(tls, node)}"
         )
-    if isinstance(error, ScramError):
+    if isinstance(error, ExchangeError):
         return RequestFailed(
             FailureKind.AUTHENTICATION,
             f"cannot authenticate at {where} with {config.sasl_mechanism}: {error.reason}",
         )
-    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
+    if isinstance(error, UnsupportedVersion):
         return RequestFailed(
             FailureKind.AUTHENTICATION,
-            f"{where} has not enabled sasl_mechanism {config.sasl_mechanism}",
+            f"cannot authenticate at {where} with {config.sasl_mechanism}: {error}",
         )
-    if isinstance(error, _REJECTED):
+    if isinstance(error, MechanismNotEnabledError):
+        enabled = f" but {error}" if error.enabled else ""
+        return RequestFailed(
+            FailureKind.AUTHENTICATION,
+            f"{where} has not enabled sasl_mechanism {config.sasl_mechanism}{enabled}",
+        )
+    if isinstance(error, AuthenticationRejectedError):
         return RequestFailed(
             FailureKind.AUTHENTICATION,
             f"{where} rejected the authentication with {config.sasl_mechanism}: {error}; check"
@@ -144,12 +149,10 @@ def _failure_of(
         return RequestFailed(
             FailureKind.UNREACHABLE, f"no connection to {where} within {round(within, 1):g} s"
         )
-    if isinstance(error, kafka_errors.KafkaError):
-        cause = error.__cause__
-        why = "it closed the connection" if isinstance(cause, EOFError) else repr(cause or error)
+    if isinstance(error, NoKafkaBrokerError):
         return RequestFailed(
             FailureKind.UNREACHABLE,
-            f"{where} does not respond as a Kafka broker: {why}; if this persists, check"
+            f"{where} does not respond as a Kafka broker: {error}; if this persists, check"
             " security_protocol and the port",
         )
     if isinstance(error, OSError):

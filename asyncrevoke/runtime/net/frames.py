@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from asyncrevoke.runtime.net.sockets import LowWaterMark
 
@@ -22,7 +22,15 @@ _NOTHING: Final = memoryview(b"")
 
 
 class FrameTooLargeError(ConnectionError):
-    """A frame that is larger than the limit."""
+    """A frame of ``size`` bytes, which exceeds the limit."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size = size
+        self.limit = limit
+        super().__init__(
+            f"a response of {size} bytes exceeds the limit of {limit}; if it has a large record"
+            " batch, raise fetch_max_bytes"
+        )
 
 
 def frame_limit(fetch_max_bytes: int) -> int:
@@ -32,7 +40,8 @@ def frame_limit(fetch_max_bytes: int) -> int:
 
 
 class FrameReceiver(Protocol):
-    """Handles the frames of one connection. Implemented by :class:`Connection`."""
+    """Handles the frames of one connection. Implemented by :class:`Handshake`, and then by
+    :class:`Connection`."""
 
     def frame_received(self, frame: bytes | memoryview) -> bool:
         """Handle a frame in the iteration of the event loop in which it is received; False drops
@@ -49,21 +58,16 @@ class FrameReceiver(Protocol):
 
 
 class Frames(asyncio.BufferedProtocol):
-    """Replaces the protocol of an open ``transport``, and forwards its end to it.
+    """The protocol of a connection: delivers its frames and its end to ``receiver``.
 
     A large frame is received where it stays, in one of ``buffers``. A frame that declares more than
     ``limit`` bytes is rejected before memory is taken for it.
     """
 
-    def __init__(
-        self,
-        transport: asyncio.BaseTransport,
-        limit: int,
-        buffers: ReceiveBuffers,
-        receiver: FrameReceiver,
-    ) -> None:
-        self._before = transport.get_protocol()
-        self._low_water_mark = LowWaterMark(transport)
+    def __init__(self, limit: int, buffers: ReceiveBuffers, receiver: FrameReceiver) -> None:
+        self.transport: asyncio.Transport | None = None
+        # Set when the transport is closed.
+        self.closed = asyncio.Event()
         self._limit = limit
         self._buffers = buffers
         self._receiver = receiver
@@ -72,10 +76,23 @@ class Frames(asyncio.BufferedProtocol):
         self._filled = 0
         # A large frame, and the part of it that was not received yet.
         self._frame = self._missing = _NOTHING
-        self._ended = False
+        # Whether no further frames follow.
+        self.ended = False
         # How many times bytes were received.
         self.arrivals = 0
-        transport.set_protocol(self)
+
+    def limit(self, limit: int) -> None:
+        """Reject frames of more than ``limit`` bytes from now on."""
+        self._limit = limit
+
+    def deliver_to(self, receiver: FrameReceiver) -> None:
+        """Deliver all further frames, and the end, to this receiver."""
+        self._receiver = receiver
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open, TLS included."""
+        self.transport = cast("asyncio.Transport", transport)
+        self._low_water_mark = LowWaterMark(transport)
 
     def read_queued(self) -> None:
         """Read soon what is queued, even if a large frame lacks many more bytes."""
@@ -90,7 +107,7 @@ class Frames(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Deliver the frames that are complete."""
         self.arrivals += 1
-        if self._ended:
+        if self.ended:
             return
         if self._missing:
             self._missing = self._missing[nbytes:]
@@ -134,26 +151,21 @@ class Frames(asyncio.BufferedProtocol):
 
     def _deliver(self, frame: bytes | memoryview) -> bool:
         self._buffers.free_unused()
-        self._ended = not self._receiver.frame_received(frame)
-        return not self._ended
+        self.ended = not self._receiver.frame_received(frame)
+        return not self.ended
 
     def _reject(self, size: int) -> None:
-        self._ended = True
-        self._receiver.frames_ended(
-            FrameTooLargeError(
-                f"a response of {size} bytes exceeds the limit of {self._limit}; if it has a large"
-                " record batch, raise fetch_max_bytes"
-            )
-        )
+        self.ended = True
+        self._receiver.frames_ended(FrameTooLargeError(size, self._limit))
 
     def eof_received(self) -> bool:
         """The peer has closed its side; False closes the transport."""
-        self._ended = True
+        self.ended = True
         self._receiver.frames_ended(None)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is closed."""
-        self._ended = True
+        self.ended = True
         self._receiver.frames_ended(exc)
-        self._before.connection_lost(exc)
+        self.closed.set()

@@ -175,6 +175,16 @@ def keep_alive(sock: socket.socket, silence_timeout: float) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+def abort_transport(transport: asyncio.WriteTransport) -> None:
+    """Close a transport without waiting for its peer.
+
+    Early releases of Python 3.11 raise AttributeError for a TLS transport whose connection has
+    ended: its TLS protocol is None then.
+    """
+    if getattr(transport, "_ssl_protocol", transport) is not None:
+        transport.abort()
+
+
 class LowWaterMark:
     """How many bytes have to be queued before the transport reads, SO_RCVLOWAT of socket(7): 1, and
     more while a large frame is received fast, but never more than the frame lacks.

@@ -7,7 +7,6 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import trustme
-from aiokafka.abc import AbstractTokenProvider
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -28,6 +27,7 @@ from asyncrevoke.runtime.net.channels import Channels
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
 
 MODULES = "org.apache.kafka.common.security"
 PASSWORD = "alice-secret"
@@ -68,9 +68,6 @@ class IssuedTokens:
 
     def extensions(self) -> dict[str, str]:
         return {}
-
-
-AbstractTokenProvider.register(IssuedTokens)
 
 
 class Authority:

@@ -154,7 +154,7 @@ async def test_the_groups_command_shows_a_group_of_a_secured_broker(
         secure_broker, tmp_path, numbers.group, "--json", password="not-this-one"
     )
     assert code == 1
-    assert "SaslAuthenticationFailed" in err
+    assert "SASL_AUTHENTICATION_FAILED" in err
     assert "--sasl-" in err
     assert "not-this-one" not in out + err
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 from documentation.release.installed_extras import MODULES
 
+from asyncrevoke import __version__
+
 if TYPE_CHECKING:
     from email.message import Message
 
@@ -67,7 +69,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built: tuple[Path, Path]) ->
         names = set(archive.namelist())
     assert {name.partition("/")[0] for name in names} == {
         "asyncrevoke",
-        f"asyncrevoke-{PROJECT['version']}.dist-info",
+        f"asyncrevoke-{__version__}.dist-info",
     }
     for path in (ROOT / "asyncrevoke").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -107,7 +109,7 @@ def test_the_page_of_the_package_has_no_relative_link(built: tuple[Path, Path]) 
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     assert len(targets) > 20
     assert [target for target in targets if not target.startswith(("https://", "#"))] == []
-    files = f"{ADDRESS}/blob/v{PROJECT['version']}/"
+    files = f"{ADDRESS}/blob/v{__version__}/"
     own = [target.removeprefix(files) for target in targets if target.startswith(files)]
     assert [name for name in own if not (ROOT / name.partition("#")[0]).exists()] == []
     assert "<!--" not in text
@@ -130,9 +132,9 @@ def test_the_version_stands_in_one_file() -> None:
     found = [
         path.relative_to(ROOT).as_posix()
         for path in (*ROOT.glob("*.toml"), *(ROOT / "asyncrevoke").rglob("*.py"))
-        if re.search(rf"version.*= *[\"']{re.escape(PROJECT['version'])}[\"']", path.read_text())
+        if re.search(rf"version.*= *[\"']{re.escape(__version__)}[\"']", path.read_text())
     ]
-    assert found == ["pyproject.toml"]
+    assert found == ["asyncrevoke/config/software.py"]
 
 
 def test_each_extra_is_explained_and_installed_by_tox() -> None:

@@ -1,9 +1,11 @@
-"""Whole response frames of every request and version that the consumer speaks.
+"""Whole response frames of every request and version that the consumer speaks, with those that
+open a connection.
 
 An input is one byte that chooses the version and whether the request is at hand, then the frame.
 What is promised: a frame is decoded or rejected with ``MalformedResponse``, nothing else; the
-message has no more parts than the frame has bytes; a usual fetch is read by its shortcut as by the
-guarded decoder; and kafka-python reads what is accepted with the same values.
+message has no more parts than the frame has bytes; a usual fetch and a broker's versions are read
+by their shortcuts as by the guarded decoder; and kafka-python reads what is accepted with the same
+values.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.protocol.messages import Request
 
-_SPOKEN = [(kind, version) for kind in codec.REQUESTS for version in codec.versions(kind)]
+_SPOKEN = [
+    (kind, version)
+    for kind in (*codec.REQUESTS, *codec.OPENING_REQUESTS)
+    for version in codec.versions(kind)
+]
 _REQUEST_AT_HAND = 0x80
 _IDS = {"topic": response_frames.KNOWN_TOPIC.bytes}
 _PARTITION = TopicPartition("topic", 0)

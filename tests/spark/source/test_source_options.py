@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.offsets import OffsetRange, configured
 from asyncrevoke.spark.reading.places import GroupOffsets
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 from asyncrevoke.spark.source.options import SourceOptions
@@ -317,3 +319,17 @@ def test_places_are_typed_as_people_do(text: str, place: object) -> None:
 def test_an_invalid_position_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match="--from="):
         to_place("--from", text)
+
+
+def test_what_reads_ranges_keeps_every_option_of_security() -> None:
+    given = ConsumerConfig(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_plain_username="user",
+        sasl_plain_password="pencil",
+        sasl_scram_max_iterations=5000,
+        sasl_kerberos_service_name="brokers",
+    )
+    for name in (field.name for field in dataclasses.fields(ConsumerConfig)):
+        if name.startswith(("sasl_", "ssl_", "security_")):
+            assert getattr(configured(given), name) == getattr(given, name), name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import struct
 
 import pytest
@@ -18,11 +17,9 @@ from wire.channels.broker_channels import (
 )
 from wire.fake_broker import FakeBroker, framed, heartbeat_response
 
-from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.core.io.effects import Channel, FailureKind, Node, Replied
 from asyncrevoke.protocol import codec, messages
 from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.runtime.net.raw_connection import raw_connection
 
 
 async def test_a_request_gets_its_response(start: Start) -> None:
@@ -73,15 +70,12 @@ async def test_an_attempt_to_connect_ends_after_the_request_timeout(start: Start
     await setup.broker.until(lambda: setup.broker.open == 0)
 
 
-async def test_garbage_instead_of_a_greeting_is_unreachable(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_garbage_instead_of_a_greeting_is_unreachable(start: Start) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         writer.write(framed(b"HTTP/1.1 400 Bad Request"))
         writer.close()
 
-    caplog.set_level(logging.CRITICAL, logger="aiokafka.conn")
     setup = await start(well)
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
@@ -223,7 +217,7 @@ async def test_versions_that_do_not_meet_are_unsupported_and_keep_the_connection
     fetch = messages.FetchRequest(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
     outcome = await setup.send(fetch)
     assert kind(outcome) is FailureKind.UNSUPPORTED
-    assert "versions 0 to 3 of Fetch" in detail(outcome)
+    assert "offers Fetch 0 to 3" in detail(outcome)
     assert isinstance(await setup.send(), Replied)
     assert setup.broker.connections == 1
 
@@ -351,32 +345,3 @@ async def test_an_idle_connection_is_closed(start: Start, monkeypatch: pytest.Mo
     setup = await start(well)
     assert isinstance(await setup.send(), Replied)
     await setup.broker.until(lambda: setup.broker.open == 0)
-
-
-class ToldError(Exception):
-    """The versions that a request was told."""
-
-
-async def test_aiokafka_passes_the_versions_to_a_request_before_it_sends_anything(
-    start: Start,
-) -> None:
-    """The contract with aiokafka: if this fails after an upgrade, read its conn.py again."""
-
-    class Question:
-        def prepare(self, versions: dict[int, tuple[int, int]]) -> object:
-            raise ToldError(versions)
-
-    setup = await start(well)
-    raw = raw_connection(setup.node, ConsumerConfig())
-    async with asyncio.timeout(10):
-        reader, writer = await raw.connect()
-    with pytest.raises(ToldError) as asked:
-        raw.send(Question())
-    assert asked.value.args == (setup.broker.versions,)
-    assert setup.broker.requests == 0
-    assert isinstance(reader, asyncio.StreamReader)
-    assert isinstance(writer, asyncio.StreamWriter)
-    assert raw.connected()
-    raw.close()
-    await writer.wait_closed()
-    assert not raw.connected()

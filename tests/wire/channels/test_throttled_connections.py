@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import TYPE_CHECKING
 
 import pytest
-from aiokafka.protocol.admin import ListGroupsRequest
 from wire.channels.broker_channels import BrokerChannels, Start, well
-from wire.fake_broker import FakeBroker, framed, heartbeat_response
+from wire.fake_broker import heartbeat_response
 
 from asyncrevoke.core.io.effects import (
     BrokerThrottled,
@@ -21,7 +19,7 @@ from asyncrevoke.core.io.effects import (
     Send,
 )
 from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.limited_connection import AuthenticatedSession, open_limited
+from asyncrevoke.runtime.net.authentication.session import AuthenticatedSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -155,24 +153,3 @@ async def test_closing_does_not_wait_for_a_throttle_time(start: Start) -> None:
         outcome = await waiting
     assert isinstance(outcome, Failed)
     assert outcome.kind is FailureKind.DISCONNECTED
-
-
-async def test_connections_of_aiokafka_wait_for_the_throttle_time() -> None:
-    received: list[float] = []
-
-    async def respond(correlation: int, writer: asyncio.StreamWriter) -> None:
-        received.append(asyncio.get_running_loop().time())
-        throttle = int(THROTTLE * 1000) if len(received) == 1 else 0
-        writer.write(framed(struct.pack(">iihi", correlation, throttle, 0, 0)))
-
-    broker = FakeBroker(respond)
-    broker.versions[ListGroupsRequest.API_KEY] = (0, 2)
-    node = await broker.start()
-    connection = await open_limited(
-        node.host, node.port, request_timeout_ms=20_000, max_response=1000
-    )
-    for _ in range(2):
-        await connection.send(ListGroupsRequest())
-    connection.close()
-    await broker.stop()
-    assert received[1] - received[0] >= THROTTLE

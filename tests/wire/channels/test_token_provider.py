@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from aiokafka.abc import AbstractTokenProvider
 from wire.channels.broker_channels import (
     BrokerChannels,
     Start,
@@ -44,9 +43,6 @@ class Tokens:
 
     def extensions(self) -> dict[str, str]:
         return {}
-
-
-AbstractTokenProvider.register(Tokens)
 
 
 async def _with_oauth(start: Start, provider: object, why: bytes = b"no, thanks") -> BrokerChannels:
@@ -113,7 +109,6 @@ async def test_a_provider_needs_no_extensions(start: Start) -> None:
         async def token(self) -> str:
             return "planted-token"
 
-    AbstractTokenProvider.register(TokenAlone)
     setup = await _with_oauth(start, TokenAlone())
     outcome = await setup.send()
     assert kind(outcome) is FailureKind.AUTHENTICATION

@@ -41,7 +41,8 @@ def frame(message_type: type[Request], version: int, rng: random.Random) -> byte
     """A valid frame of the response to this request."""
     dialect = codec._dialect(message_type, version)
     entity = sample(dialect.response_type, rng)
-    return header(flexible=dialect.flexible) + body(entity)
+    # That of ApiVersions has no tagged fields in any version.
+    return header(flexible=dialect.response_type.__header_schema__.__flexible__) + body(entity)
 
 
 def header(*, flexible: bool) -> bytes:
@@ -87,7 +88,7 @@ def _value(declared: Any, kafka_type: str, rng: random.Random) -> Any:
             return rng.randbytes(rng.choice((0, 3, 300)))
         case "error_code":
             return rng.choice(_ERROR_CODES)
-        case "timedelta_i32":
+        case "timedelta_i32" | "timedelta_i64":
             return datetime.timedelta(milliseconds=rng.randrange(1000))
         case "datetime_i64":
             return datetime.datetime.fromtimestamp(rng.randrange(2**31), datetime.UTC)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from aiokafka.abc import AbstractTokenProvider
+from asyncrevoke.runtime.net.authentication.oauthbearer import extensions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from aiokafka.abc import AbstractTokenProvider
 
 
 class RememberedToken:
@@ -28,10 +30,9 @@ class RememberedToken:
         return token
 
     def extensions(self) -> dict[str, str]:
-        """The provider's extensions; none if it has no such method, as for aiokafka."""
-        given = getattr(self._provider, "extensions", dict)
-        self._extensions = cast("dict[str, str]", given())
-        return self._extensions
+        """The provider's extensions, if it has any."""
+        self._extensions = extensions_of(self._provider)
+        return dict(self._extensions)
 
     def provider(self) -> AbstractTokenProvider:
         """This one, by the type that options have."""
@@ -63,8 +64,3 @@ class _RepeatedToken:
 
     def extensions(self) -> dict[str, str]:
         return self._remembered.newest_extensions
-
-
-# aiokafka checks isinstance.
-AbstractTokenProvider.register(RememberedToken)
-AbstractTokenProvider.register(_RepeatedToken)

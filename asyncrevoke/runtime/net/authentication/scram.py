@@ -4,8 +4,6 @@ A broker chooses the salt and the number of iterations for hashing the password.
 in steps on the event loop, not in a thread, so that a cancellation stops it.
 """
 
-# pyright: reportUnnecessaryTypeIgnoreComment=false
-
 from __future__ import annotations
 
 import asyncio
@@ -16,7 +14,7 @@ import hmac
 import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
-from aiokafka.errors import KafkaError
+from asyncrevoke.runtime.net.authentication.errors import ExchangeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,14 +42,8 @@ class _Digest(Protocol):
     def digest(self) -> bytes: ...
 
 
-class ScramError(KafkaError):  # type: ignore[misc]
-    """A broker's message of a SCRAM exchange is rejected; ``reason`` is a sentence."""
-
-    retriable = False
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+class ScramError(ExchangeError):
+    """A broker's message of a SCRAM exchange is rejected."""
 
 
 class ScramExchange:
@@ -61,6 +53,7 @@ class ScramExchange:
     """
 
     def __init__(self, mechanism: str, username: str, password: str, most_iterations: int) -> None:
+        self.secrets = (password,)
         self._hash = _HASHES[mechanism]
         self._password = password.encode()
         self._most_iterations = most_iterations
@@ -70,17 +63,17 @@ class ScramExchange:
         self._server_signature = b""
         self._sent = 0
 
-    async def step(self, challenge: bytes | None) -> tuple[bytes, bool] | None:
-        """The next message, and whether a response is expected; None when the exchange is over.
+    async def step(self, challenge: bytes | None) -> bytes | None:
+        """The next message; None when the exchange is over.
 
         Raises ScramError for a challenge that is malformed or exceeds a limit, and if the broker
         does not prove that it knows the password. A cancellation stops the hashing.
         """
         self._sent += 1
         if self._sent == 1:
-            return f"n,,{self._first}".encode(), True
+            return f"n,,{self._first}".encode()
         if self._sent == 2:
-            return await self._proof(_text(challenge)), True
+            return await self._proof(_text(challenge))
         self._verify(_text(challenge))
         return None
 

@@ -25,11 +25,11 @@ class Ends:
     ) -> None:
         self.frames: list[bytes | memoryview] = []
         self.lost: list[Exception | None] = []
-        self.before = Before()
         self.takes = 10**6
         self.socket = Socket()
-        self.transport = Transport(self.before, self.socket, encrypted=encrypted)
-        self.protocol = Frames(self.transport, limit, ReceiveBuffers(most_kept), self)
+        self.transport = Transport(self.socket, encrypted=encrypted)
+        self.protocol = Frames(limit, ReceiveBuffers(most_kept), self)
+        self.protocol.connection_made(self.transport)
 
     def feed(self, data: bytes) -> None:
         """As a transport does: into the room that there is."""
@@ -48,16 +48,6 @@ class Ends:
         self.lost.append(error)
 
 
-class Before(asyncio.Protocol):
-    """The protocol that has opened the connection."""
-
-    def __init__(self) -> None:
-        self.ends: list[Exception | None] = []
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.ends.append(exc)
-
-
 class Socket:
     """Has the low-water mark of a socket, and how often it was set."""
 
@@ -72,18 +62,11 @@ class Socket:
 
 
 class Transport(asyncio.BaseTransport):
-    """An open transport with a protocol and a socket."""
+    """An open transport with a socket."""
 
-    def __init__(self, protocol: asyncio.BaseProtocol, sock: Socket, *, encrypted: bool) -> None:
+    def __init__(self, sock: Socket, *, encrypted: bool) -> None:
         super().__init__({"socket": sock, "sslcontext": object() if encrypted else None})
-        self.protocol = protocol
         self.closing = False
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self.protocol
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = protocol
 
     def is_closing(self) -> bool:
         return self.closing
@@ -229,14 +212,14 @@ def test_who_wants_no_further_frames_gets_none() -> None:
     assert ends.frames == [b"first"]
 
 
-def test_both_the_reader_and_the_opener_get_the_connection_error() -> None:
+def test_the_receiver_gets_the_end_and_the_error_of_the_connection() -> None:
     ends = Ends()
     error = ConnectionResetError()
     ends.feed(b"\0\0")
     assert not ends.protocol.eof_received()
     ends.protocol.connection_lost(error)
     assert ends.lost == [None, error]
-    assert ends.before.ends == [error]
+    assert ends.protocol.closed.is_set()
 
 
 MIB = 2**20

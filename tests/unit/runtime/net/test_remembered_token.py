@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
-from aiokafka.abc import AbstractTokenProvider
 
 from asyncrevoke.runtime.net.authentication.remembered_token import RememberedToken
+
+if TYPE_CHECKING:
+    from aiokafka.abc import AbstractTokenProvider
 
 
 class Tokens:
@@ -22,9 +24,6 @@ class Tokens:
 
     def extensions(self) -> dict[str, str]:
         return {"asked": str(self.asked)}
-
-
-AbstractTokenProvider.register(Tokens)
 
 
 async def test_the_provider_is_asked_each_time_and_its_newest_tokens_are_given_again() -> None:
