@@ -103,6 +103,9 @@ _NOT_OFFERED: Final = (0, -1)
 # Of the messages that have a fast path.
 _WITH_THROTTLE_TIME: Final = (messages.FetchResponse, messages.ApiVersionsResponse)
 _SIZE: Final = struct.Struct(">i")
+# API key, version, correlation id, length of the client id.
+_HEADER: Final = struct.Struct(">hhih")
+_LONGEST_CLIENT_ID: Final = 2**15 - 1
 _CORRELATION_ID: Final = struct.Struct(">i")
 
 
@@ -215,19 +218,13 @@ def encode_header(
 
 @cache
 def _header(message_type: type[Request], version: int, client_id: str) -> bytes:
-    from kio.schema.request_header import v1, v2
-    from kio.static.primitive import i16, i32
-
     dialect = _dialect(message_type, version)
-    header_type = v2.RequestHeader if dialect.flexible else v1.RequestHeader
-    return _write(
-        header_type(
-            request_api_key=i16(dialect.api_key),
-            request_api_version=i16(version),
-            correlation_id=i32(0),
-            client_id=client_id,
-        )
-    )
+    name = client_id.encode()
+    if len(name) > _LONGEST_CLIENT_ID:
+        raise ValueError(f"client_id has {len(name)} bytes, more than {_LONGEST_CLIENT_ID}")
+    # Version 2 of the header ends with its tagged fields.
+    tags = b"\0" if dialect.flexible else b""
+    return _HEADER.pack(dialect.api_key, version, 0, len(name)) + name + tags
 
 
 def encode_request(message: Request, version: int) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.printable import LONGEST_MESSAGE, class_name, error_text, reportable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 # The methods of dataclasses are in "<string>".
-_LIBRARY: Final = (str(Path(__file__).parents[2]), "<frozen ", "<string>")
+_LIBRARY: Final = (__file__.rsplit(os.sep, 3)[0], "<frozen ", "<string>")
 _STANDARD: Final = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _INSTALLED: Final = ("site-packages", "dist-packages")
 # Causes of an error, and members of a group, that are logged if one of them is shortened.

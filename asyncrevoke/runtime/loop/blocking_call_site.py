@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from pathlib import Path
 from typing import Final
 
-_PACKAGE: Final = str(Path(__file__).parents[2]) + os.sep
+_PACKAGE: Final = __file__.rsplit(os.sep, 3)[0] + os.sep
 _STDLIB: Final = tuple(
     path + os.sep for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
 )

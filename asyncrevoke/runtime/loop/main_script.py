@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import PurePath
 
 from asyncrevoke.errors import IllegalStateError
 
@@ -25,6 +24,8 @@ def check_main_script() -> None:
     script = sys.modules.get(_IMPORTED_AS)
     if script is None or sys.modules.get("__main__") is script:
         return
+    from pathlib import PurePath
+
     name = PurePath(getattr(script, "__file__", None) or "the script").name
     raise UnguardedScriptError(
         f"{name} enters a consumer when a worker process imports it, so each worker would join the "

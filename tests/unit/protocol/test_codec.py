@@ -18,8 +18,9 @@ from kio.schema.heartbeat.v4.response import HeartbeatResponse as Heartbeat4
 from kio.schema.leave_group.v5 import response as leave5
 from kio.schema.metadata.v12 import response as metadata12
 from kio.schema.offset_commit.v10 import response as commit10
+from kio.schema.request_header import v1, v2
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i32
+from kio.static.primitive import i16, i32
 from unit.protocol.sample_requests import EVERY_VERSION, NO_THROTTLE, REQUESTS, TOPIC_IDS, TP
 from wire.frames import response_frames as frames
 
@@ -417,3 +418,24 @@ def test_a_number_has_one_encoding(length: str, error: str) -> None:
     frame = bytes.fromhex("00000001 00 00000000 0000" + length) + b"no" + bytes(40)
     with pytest.raises(MalformedResponse, match=error):
         codec.decode_response(messages.ConsumerGroupHeartbeatRequest, 1, frame)
+
+
+@pytest.mark.parametrize("client_id", ["", "asyncrevoke", "ü" * 200, "x" * 32767])
+@pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
+def test_a_request_header_is_written_as_kio_writes_it(
+    kind: type[Request], version: int, client_id: str
+) -> None:
+    dialect = codec._dialect(kind, version)
+    header_type = v2.RequestHeader if dialect.flexible else v1.RequestHeader
+    header = header_type(
+        request_api_key=i16(dialect.api_key),
+        request_api_version=i16(version),
+        correlation_id=i32(7),
+        client_id=client_id,
+    )
+    assert codec.encode_header(kind, version, 7, client_id) == codec._write(header)
+
+
+def test_a_client_id_that_is_too_long_for_a_header_is_named() -> None:
+    with pytest.raises(ValueError, match="client_id has 32768 bytes"):
+        codec.encode_header(messages.HeartbeatRequest, 3, 7, "x" * 32768)

@@ -6,8 +6,8 @@ exchange after a dummy message.
 
 from __future__ import annotations
 
+import os
 import traceback
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.runtime.net.authentication.errors import AuthenticationRejectedError, NoTokenError
@@ -70,5 +70,5 @@ class BearerExchange:
 def _no_token(error: Exception) -> NoTokenError:
     """The message is logged, and the text of the error may quote a secret or a response."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{PurePath(last.filename).name}:{last.lineno}"
+    place = f"{last.filename.rsplit(os.sep, 1)[-1]}:{last.lineno}"
     return NoTokenError(f"the token provider failed: {type(error).__name__} at {place}")
