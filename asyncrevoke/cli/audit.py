@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,7 +73,6 @@ def audit(
 
     Example: `asyncrevoke audit /var/lib/billing/journal --topic orders --out report`
     """
-    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     if missing := missing_packages():
         raise failed_with(f"an audit needs {missing}: pip install 'asyncrevoke[audit,cli]'", USAGE)
     from asyncrevoke.audit.audited_group import AuditSettings

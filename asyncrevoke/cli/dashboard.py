@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import webbrowser
 from contextlib import AbstractAsyncContextManager
@@ -59,7 +58,6 @@ def dashboard(
     from asyncrevoke.dashboard.server import served
     from asyncrevoke.dashboard.stored_letters import StoredLetters
 
-    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     messages = Console(stderr=True)
     try:
         config = connection.config(request_timeout=10.0, client_id="asyncrevoke-dashboard")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,7 +63,6 @@ def handover(
         plan_handover,
     )
 
-    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     with exit_on_errors(OSError, HandoverError):
         config = connection.config()
         plan = plan_handover(checkpoint, group=group, bootstrap=config, topic=topic, sink=sink)

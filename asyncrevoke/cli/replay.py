@@ -186,7 +186,6 @@ def replay(
     """
     messages = Console(stderr=True)
     logging.basicConfig(level=logging.WARNING)
-    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
         ranges = reading.plan(find_consumer(target).config, messages)
     except (ConfigError, TargetError) as error:

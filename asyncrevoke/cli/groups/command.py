@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,7 +51,6 @@ def groups(
     """
     if observe is not None and name is None:
         raise typer.BadParameter("name one group", param_hint="--observe")
-    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     with exit_on_errors():
         config = connection.config(request_timeout=timeout, client_id="asyncrevoke-groups")
         if observe is None or name is None:
