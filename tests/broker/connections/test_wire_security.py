@@ -119,6 +119,7 @@ async def test_no_sasl_against_a_sasl_listener_is_disconnected_with_a_hint(
         await ask(
             sasl_broker,
             security_protocol="PLAINTEXT",
+            sasl_mechanism=None,
             sasl_plain_username=None,
             sasl_plain_password=None,
         )
