@@ -29,6 +29,7 @@ from asyncrevoke.protocol.messages import (
 from asyncrevoke.runtime.net.authentication.errors import (
     AuthenticationRejectedError,
     MechanismNotEnabledError,
+    without_secrets,
 )
 from asyncrevoke.runtime.net.authentication.session import AuthenticatedSession
 from asyncrevoke.runtime.net.fatal_errors import NoKafkaBrokerError
@@ -36,8 +37,6 @@ from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
 from asyncrevoke.runtime.net.sockets import FAILED_ADDRESSES, abort_transport, connect_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from asyncrevoke.config import ConsumerConfig
     from asyncrevoke.core.io.effects import Node
     from asyncrevoke.protocol.messages import Request, Response
@@ -222,14 +221,14 @@ class Handshake:
             answer.error is ErrorCode.none and mechanism not in answer.mechanisms
         ):
             raise MechanismNotEnabledError(answer.mechanisms)
-        _check(answer.error, None, "SaslHandshake")
+        _check(answer.error, "", "SaslHandshake")
         exchange = begin_exchange(self._config, host)
         version = codec.choose_version(SaslAuthenticateRequest, self._versions)
         challenge: bytes | None = None
         while (data := await exchange.step(challenge)) is not None:
             request = SaslAuthenticateRequest(auth_bytes=data)
             response = cast("SaslAuthenticateResponse", await self._request(request, version))
-            said = _without(exchange.secrets, response.error_message)
+            said = without_secrets(exchange.secrets, response.error_message or "")
             _check(response.error, said, "SaslAuthenticate")
             challenge = response.auth_bytes
             if response.session_lifetime:
@@ -319,7 +318,7 @@ def _lower(version: int, response: ApiVersionsResponse) -> int:
     return max(_OLDEST, min(highest, version - 1))
 
 
-def _check(error: ErrorCode, said: str | None, request: str) -> None:
+def _check(error: ErrorCode, said: str, request: str) -> None:
     """Raise what an error code in a response of SASL means, of which the broker has said more."""
     if error is ErrorCode.none:
         return
@@ -330,11 +329,3 @@ def _check(error: ErrorCode, said: str | None, request: str) -> None:
     if error is ErrorCode.sasl_authentication_failed:
         raise AuthenticationRejectedError(reason)
     raise NoKafkaBrokerError(f"it responds to {request} with {reason}")
-
-
-def _without(secrets: Iterable[str], text: str | None) -> str | None:
-    """A broker's text without what it was sent to authenticate the client."""
-    for secret in secrets:
-        if text and secret:
-            text = text.replace(secret, "***")
-    return text

@@ -161,8 +161,18 @@ async def test_a_broker_that_accepts_a_token_after_it_has_rejected_it_is_not_bel
         correlation, b'{"status":"invalid_token"}' if data.endswith(b"\1\1") else b""
     )
     with pytest.raises(AuthenticationRejectedError, match="invalid_token"):
-        await opening(**oauth(Provider("t")))
+        await opening(**oauth(Provider("pencil")))
     assert server.received[-1].endswith(struct.pack(">i", 1) + b"\1")
+
+
+async def test_no_error_has_a_token_that_the_broker_sends_back(
+    server: Server, opening: Opening
+) -> None:
+    server.on[SASL_AUTHENTICATE] = lambda _, __, correlation, ___: authenticated(
+        correlation, b"no such token: pencil"
+    )
+    with pytest.raises(AuthenticationRejectedError, match=r"no such token: \*\*\*"):
+        await opening(**oauth(Provider("pencil")))
 
 
 class Ticket:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class ExchangeError(Exception):
     """The client ends a SASL exchange; ``reason`` is a sentence."""
@@ -25,3 +30,10 @@ class AuthenticationRejectedError(Exception):
 
 class NoTokenError(Exception):
     """The application's token provider failed."""
+
+
+def without_secrets(secrets: Iterable[str], text: str) -> str:
+    """A broker's text without what it was sent to authenticate the client."""
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
+    return text

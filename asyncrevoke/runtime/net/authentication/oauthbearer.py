@@ -10,7 +10,11 @@ import os
 import traceback
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.runtime.net.authentication.errors import AuthenticationRejectedError, NoTokenError
+from asyncrevoke.runtime.net.authentication.errors import (
+    AuthenticationRejectedError,
+    NoTokenError,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +51,8 @@ class BearerExchange:
         if not self.secrets:
             return await self._token()
         if self._challenge is not None:
-            raise AuthenticationRejectedError(self._challenge.decode(errors="replace"))
+            reason = self._challenge.decode(errors="replace")
+            raise AuthenticationRejectedError(without_secrets(self.secrets, reason))
         if not challenge:
             return None
         self._challenge = challenge

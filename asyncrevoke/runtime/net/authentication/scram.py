@@ -14,7 +14,7 @@ import hmac
 import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 
-from asyncrevoke.runtime.net.authentication.errors import ExchangeError
+from asyncrevoke.runtime.net.authentication.errors import ExchangeError, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,8 @@ class ScramExchange:
     def _verify(self, final: str) -> None:
         name, _, value = final.split(",", 1)[0].partition("=")
         if name == "e":
-            raise ScramError(f"it ended the SCRAM exchange: {value}")
+            reason = without_secrets(self.secrets, value)
+            raise ScramError(f"it ended the SCRAM exchange: {reason}")
         signature = _decoded(value, "signature") if name == "v" else b""
         if not hmac.compare_digest(signature, self._server_signature):
             raise ScramError(

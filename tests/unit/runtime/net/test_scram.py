@@ -87,6 +87,14 @@ async def test_a_server_that_does_not_prove_that_it_knows_the_password_is_reject
         await client.step(response)
 
 
+async def test_the_reason_of_a_server_is_shown_without_the_password() -> None:
+    client = exchange()
+    first = await first_of(client)
+    await client.step(challenge_to(first).encode())
+    with pytest.raises(ScramError, match=r"SCRAM exchange: not \*\*\*$"):
+        await client.step(f"e=not {PASSWORD}".encode())
+
+
 TOO_MANY = "sasl_scram_max_iterations=100000"
 
 
