@@ -13,7 +13,7 @@ from wire.channels.broker_channels import well
 from wire.fake_broker import FakeBroker
 
 from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Node
+from asyncrevoke.core.io.effects import FailureKind, Node
 from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
 from asyncrevoke.runtime.net import sockets
 from asyncrevoke.runtime.net.connection import Connection, RequestFailed
@@ -206,3 +206,19 @@ def test_failed_addresses_do_not_grow_without_a_limit(monkeypatch: pytest.Monkey
     for number in range(10):
         failed.note_failure((f"10.0.0.{number}", 9092))
     assert len(failed._failed) == 3
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "kafka..example"])
+async def test_a_host_that_a_broker_names_wrongly_does_not_count_as_rejected_credentials(
+    host: str,
+) -> None:
+    config = ConsumerConfig(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username="user",
+        sasl_plain_password="pencil",
+    )
+    threads, buffers = DecodeThreads(), ReceiveBuffers(0)
+    with pytest.raises(RequestFailed, match="it is no name of a host") as failed:
+        await Connection.open(Node(7, host, 9092), config, threads, buffers, within=WITHIN)
+    assert failed.value.kind is FailureKind.UNREACHABLE

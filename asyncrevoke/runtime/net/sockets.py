@@ -123,7 +123,10 @@ async def _addresses(host: str, port: int) -> list[_Address]:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (socket.gaierror, UnicodeError):
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except UnicodeError as error:  # a label of more than 63 characters, for example
+            raise OSError(f"it is no name of a host: {error}") from error
     if not found:
         raise OSError(f"{host} has no address")
     return list(dict.fromkeys(_Address(family, address) for family, _, _, _, address in found))
