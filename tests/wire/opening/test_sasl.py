@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from wire.fake_broker import API_VERSIONS
 from wire.opening.opening_server import (
+    LONG,
     PLAIN,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -152,6 +153,34 @@ async def test_what_is_no_token_is_named(
     with pytest.raises(NoTokenError, match=what):
         await opening(**oauth(Provider(token)))
     assert all(api != SASL_AUTHENTICATE for _, api, _ in server.asked)
+
+
+class SharedTask:
+    """A provider whose connections wait for the same task."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.waiting = asyncio.Semaphore(0)
+
+    async def token(self) -> str:
+        self.waiting.release()
+        return await self.task
+
+
+async def test_a_token_that_is_cancelled_for_another_connection_is_no_cancellation(
+    server: Server,
+) -> None:
+    provider, node = SharedTask(), await server.start()
+    first, second = (asyncio.ensure_future(connected(node, **oauth(provider))) for _ in range(2))
+    async with asyncio.timeout(LONG):
+        await provider.waiting.acquire()
+        await provider.waiting.acquire()
+    first.cancel()
+    with pytest.raises(RequestFailed, match="token provider failed: CancelledError") as failed:
+        await second
+    assert failed.value.kind is FailureKind.UNREACHABLE
+    with pytest.raises(asyncio.CancelledError):
+        await first
 
 
 async def test_a_broker_that_accepts_a_token_after_it_has_rejected_it_is_not_believed(

@@ -6,6 +6,7 @@ exchange after a dummy message.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import traceback
 from typing import TYPE_CHECKING, Final, cast
@@ -62,6 +63,12 @@ class BearerExchange:
         try:
             token = cast("object", await self._provider.token())
             extensions = dict(extensions_of(self._provider))
+        except asyncio.CancelledError as error:
+            # The provider may share a task, which was cancelled for another connection.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise _no_token(error) from error
         except Exception as error:
             raise _no_token(error) from error
         if not isinstance(token, str) or not token:
@@ -72,7 +79,7 @@ class BearerExchange:
         return f"n,,{_SEPARATOR}{_SEPARATOR.join(fields)}{2 * _SEPARATOR}".encode()
 
 
-def _no_token(error: Exception) -> NoTokenError:
+def _no_token(error: BaseException) -> NoTokenError:
     """The message is logged, and the text of the error may quote a secret or a response."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{last.filename.rsplit(os.sep, 1)[-1]}:{last.lineno}"
