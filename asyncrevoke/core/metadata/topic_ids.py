@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,3 +30,8 @@ class TopicIds:
     def learn(self) -> None:
         """Remember the present topics, and forget those that were deleted."""
         self._known = {topic: self._cluster.topic_id(topic) for topic in self._cluster.topics()}
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """An id in the notation of Kafka's commands."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.core.metadata.topic_ids import topic_id_text
 from asyncrevoke.errors import ConfigError
 from asyncrevoke.groups.cluster import GroupsClient
 from asyncrevoke.groups.observer import committed_offsets
@@ -124,7 +124,7 @@ class LogBounds(NamedTuple):
 
 def shown_topic_id(topic_id: bytes | None) -> str | None:
     """A topic id as Kafka's tools write it: URL-safe Base64 without padding."""
-    return None if topic_id is None else base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    return None if topic_id is None else topic_id_text(topic_id)
 
 
 async def group_offsets(config: ConsumerConfig, group_id: str) -> dict[TopicPartition, int]:

@@ -105,7 +105,7 @@ class ConsumerGroupMembership:
         self._target = TargetAssignment(cluster)
         # The newest assignment: a partition of it that is released is started anew.
         self._assigned: frozenset[TopicPartition] = frozenset()
-        self._unknown = UnknownTopics(outbox, cluster)
+        self._unknown = UnknownTopics(outbox, cluster, self._group_id)
         self._fenced_at = float("-inf")
         # Whether the coordinator may know this member.
         self._known = False
@@ -179,7 +179,7 @@ class ConsumerGroupMembership:
 
     def rejoin(self, now: float, _reason: str) -> None:
         """Partitions were deleted. If they stay assigned, their topics exist again, or will."""
-        self._unknown.note(are_assigned=True)
+        self._unknown.expect()
         self._heartbeat.soon(now)
 
     def metadata_changed(self, now: float) -> None:
@@ -354,10 +354,10 @@ class ConsumerGroupMembership:
     def _reconcile(self, now: float, since: float | None = None, *, news: bool = False) -> None:
         """Start what the newest assignment adds, whose former owners have acknowledged its release,
         and revoke what it removes, from ``since`` on, before which nobody asked for it."""
-        kept, usable, are_unknown, internal = self._target.resolve(
+        kept, usable, missing, internal = self._target.resolve(
             self._assignment.partitions(), self._topics
         )
-        self._unknown.note(are_unknown)
+        self._unknown.note(missing)
         self._log.not_read(internal)
         if news:
             self._unknown.assignment_changed(now)
@@ -439,7 +439,7 @@ class ConsumerGroupMembership:
         self._outbox.cancel_timer(_LEAVE_TIMER)
         self._target.clear()
         self._assigned = frozenset()
-        self._unknown.note(are_assigned=False)
+        self._unknown.note({})
         self._release_instance = False
         self._fields.forget()
         self._epoch = JOIN_EPOCH

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 class Resolved(NamedTuple):
     """``usable`` may be started; ``kept`` are these and the live ones that may stay assigned.
-    ``missing``: the metadata lack something. ``internal``: topics of Kafka's own that are assigned
+    ``missing``: the ids of topics of which the metadata lack a partition, with the names that are
+    known. ``internal``: topics of Kafka's own that are assigned
     and not read."""
 
     kept: frozenset[TopicPartition]
     usable: frozenset[TopicPartition]
-    missing: bool
+    missing: dict[bytes, str | None]
     internal: frozenset[str]
 
 
@@ -54,7 +55,7 @@ class TargetAssignment:
         usable: set[TopicPartition] = set()
         assigned: dict[str, set[int]] = {}
         internal: set[str] = set()
-        missing = False
+        missing: dict[bytes, str | None] = {}
         known = self._cluster.names_by_id()
         for topic_id, numbers in self._partitions:
             name = known.get(topic_id)
@@ -66,10 +67,10 @@ class TargetAssignment:
                 self._ids[name] = topic_id
                 there = self._cluster.partition_set(name)
                 usable.update(TopicPartition(name, n) for n in frozenset(numbers) & there)
-                missing = missing or not there >= frozenset(numbers)
+                if not there >= frozenset(numbers):
+                    missing[topic_id] = name
             else:
-                missing = True
-                name = self._names.get(topic_id)
+                name = missing[topic_id] = self._names.get(topic_id)
             if name is not None and self._ids.get(name) == topic_id:
                 assigned.setdefault(name, set()).update(numbers)
         kept = usable.union(tp for tp in live if tp.partition in assigned.get(tp.topic, ()))
