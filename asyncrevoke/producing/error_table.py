@@ -42,6 +42,9 @@ PRODUCE_ERRORS: Final[Mapping[ErrorCode, ProduceAction]] = {
     ErrorCode.leader_not_available: ProduceAction.REFRESH,
     ErrorCode.replica_not_available: ProduceAction.REFRESH,
     ErrorCode.unknown_topic_or_partition: ProduceAction.REFRESH,
+    # The topic was deleted, and may exist again with another id and other partitions.
+    ErrorCode.unknown_topic_id: ProduceAction.REFRESH,
+    ErrorCode.inconsistent_topic_id: ProduceAction.REFRESH,
     ErrorCode.kafka_storage_error: ProduceAction.REFRESH,
     ErrorCode.fenced_leader_epoch: ProduceAction.REFRESH,
     ErrorCode.out_of_order_sequence_number: ProduceAction.NEW_SEQUENCE,

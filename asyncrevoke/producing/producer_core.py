@@ -275,13 +275,13 @@ class ProducerCore:
         return outgoing
 
     def _produce_requests(self, now: float, producer_id: int) -> Iterator[Outgoing]:
-        gone = [queue for queue, topic in self._active.items() if topic.is_gone(queue)]
-        for queue in gone:
+        moving = [queue for queue, topic in self._active.items() if topic.is_to_move(queue)]
+        for queue in moving:
             self._move(now, queue, self._active[queue])
         by_leader: dict[Node, list[PartitionQueue]] = {}
         sizes: dict[Node, int] = {}
         for queue, topic in self._active.items():
-            if queue.in_flight or queue.retry_at > now or topic.is_gone(queue):
+            if queue.in_flight or queue.retry_at > now or topic.is_to_move(queue):
                 continue
             number = queue.partition.partition
             leader = self._topics.leader(topic, number)
@@ -306,33 +306,33 @@ class ProducerCore:
         for leader, queues in by_leader.items():
             self._busy.add(leader.node_id)
             batches = [(queue.partition, queue.start(producer_id)) for queue in queues]
-            message = produce_request(batches, self._request_timeout)
+            message = produce_request(batches, self._request_timeout, self._topics.ids(queues))
             yield Outgoing(leader, message, tuple(queues))
 
     def _move(self, now: float, queue: PartitionQueue, topic: ResultTopic) -> None:
-        """Partition the records of a partition anew that its topic no longer has.
+        """Partition records anew that were queued before their topic was created again.
 
         They are sent before newer ones. No broker may still write them: the partition was deleted.
-        Records whose partition the caller has chosen fail.
+        Records for a partition that the caller has chosen fail if it is gone.
         """
         if queue.in_flight or any(batch.is_being_compressed for batch in queue.batches):
             return
+        number = queue.partition.partition
+        present = None if topic.moves(queue) else number
         moved: dict[int, list[ResultBatch]] = {}
         left: list[SinkRun] = []
         while queue.batches:
-            parts, chosen = self._ended(queue, queue.batches.popleft()).by_partition(
-                topic.partition_of
-            )
+            batch = self._ended(queue, queue.batches.popleft())
+            parts, chosen = batch.by_partition(topic.partition_of, present)
             left += chosen
-            for number, batch in parts.items():
-                moved.setdefault(number, []).append(batch)
-        for number, batches in moved.items():
-            target = topic.queue(number)
+            for to, part in parts.items():
+                moved.setdefault(to, []).append(part)
+        for to, batches in moved.items():
+            target = topic.queue(to)
             target.put_first(batches)
             self._active[target] = topic
             self.queued_bytes += sum(batch.size for batch in batches)
         for sink, tokens in left:
-            number = queue.partition.partition
             error = self._no_partition(now, topic.name, number, topic.count)
             sink.results_failed(tokens, error)
 

@@ -256,17 +256,18 @@ class ResultBatch:
         return self._is_compressing and self._written is None
 
     def by_partition(
-        self, partition_of: Callable[[bytes | None], int]
+        self, partition_of: Callable[[bytes | None], int], present: int | None
     ) -> tuple[dict[int, ResultBatch], list[SinkRun]]:
         """Divide the records by the partition of their keys, into batches without a sequence.
 
-        Also returns the tokens of the ``chosen`` records, which no batch has.
+        The ``chosen`` records stay in the ``present`` partition. If that is None, it is gone: no
+        batch has them, and their tokens are returned, too.
         """
         self.close()
         self.compress()
         divided = self._divided(
             self.compression,
-            lambda number, key: None if number in self.chosen else partition_of(key),
+            lambda number, key: present if number in self.chosen else partition_of(key),
         )
         left = divided.pop(None, None)
         partitions = {number: part for number, part in divided.items() if number is not None}

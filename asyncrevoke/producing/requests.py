@@ -26,12 +26,14 @@ _ALL: Final = i16(-1)
 
 
 class ProduceRequest(EntityRequest[ProduceResponse], frozen=True, kw_only=True):
-    """Writes record batches."""
+    """Writes record batches. ``topic_ids`` are the ids of all topics by name; None: only versions
+    with topic names can express the request."""
 
     entities: ClassVar[Entities] = (produce.ProduceRequest, ProduceResponse)
     topic_data: tuple[produce.TopicProduceData, ...]
     timeout: i32Timedelta
     acks: i16 = _ALL
+    topic_ids: dict[str, bytes] | None = None
 
 
 class InitProducerIdRequest(EntityRequest[InitProducerIdResponse], frozen=True, kw_only=True):
@@ -54,11 +56,14 @@ class PartitionResponse(NamedTuple):
 
 
 def produce_request(
-    batches: Iterable[tuple[TopicPartition, bytearray]], timeout: float
+    batches: Iterable[tuple[TopicPartition, bytearray]],
+    timeout: float,
+    topic_ids: dict[str, bytes] | None = None,
 ) -> ProduceRequest:
     """A Produce request with one batch for each partition.
 
-    The replicas have ``timeout`` seconds to write.
+    The replicas have ``timeout`` seconds to write. With ``topic_ids``, of all topics by name, no
+    broker writes to a topic that was created again, if it offers Produce 13.
     """
     topics: dict[str, list[produce.PartitionProduceData]] = {}
     for partition, records in batches:
@@ -73,6 +78,7 @@ def produce_request(
             for topic, data in topics.items()
         ),
         timeout=i32Timedelta.parse(datetime.timedelta(seconds=timeout)),
+        topic_ids=topic_ids,
     )
 
 

@@ -17,13 +17,12 @@ from asyncrevoke.protocol import messages
 from asyncrevoke.protocol.dialects import (
     cluster,
     consumer_group,
-    epochs,
     fetching,
     group,
     handshake,
-    list_offsets,
     offset_commit,
     offset_fetch,
+    offsets,
 )
 from asyncrevoke.protocol.dialects.dialect import throttle_time_of
 from asyncrevoke.protocol.dialects.entity import entity
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from kio.static.protocol import Entity
 
     from asyncrevoke.protocol.dialects.dialect import Dialect
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.protocol.messages import EntityRequest, Request
 
 
 class UnsupportedVersion(Exception):  # noqa: N818 - as the Kafka protocol calls it
@@ -75,7 +74,7 @@ class _Spoken:
 
 _DIALECTS: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
     messages.FetchRequest: fetching.fetch,
-    messages.ListOffsetsRequest: list_offsets.list_offsets,
+    messages.ListOffsetsRequest: offsets.list_offsets,
     messages.MetadataRequest: cluster.metadata,
     messages.OffsetCommitRequest: offset_commit.offset_commit,
     messages.OffsetFetchRequest: offset_fetch.offset_fetch,
@@ -85,7 +84,7 @@ _DIALECTS: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
     messages.LeaveGroupRequest: group.leave_group,
     messages.SyncGroupRequest: group.sync_group,
     messages.DescribeGroupsRequest: group.describe_groups,
-    messages.OffsetsForLeaderEpochRequest: epochs.offsets_for_leader_epoch,
+    messages.OffsetsForLeaderEpochRequest: offsets.offsets_for_leader_epoch,
     messages.ConsumerGroupHeartbeatRequest: consumer_group.consumer_group_heartbeat,
 }
 _OPENING: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
@@ -324,11 +323,18 @@ def _spoken(message_type: type[Request]) -> _Spoken:
     if not issubclass(message_type, messages.EntityRequest):
         dialect = _DIALECTS.get(message_type) or _OPENING[message_type]
         return _Spoken(APIS[name], dialect)
-    preferred = message_type.entities
-    request_type, _ = preferred
+    request_type, _ = message_type.entities
     number = int(request_type.__version__)
-    alone = Api(int(request_type.__api_key__), "", (Version(number),), "")
-    return _Spoken(APIS.get(name, alone), lambda version: entity(preferred, version))
+    api = APIS.get(name, Api(int(request_type.__api_key__), "", (Version(number),), ""))
+    return _Spoken(api, lambda version: _of_entities(message_type, api, version))
+
+
+def _of_entities(message_type: type[EntityRequest[object]], api: Api, version: int) -> Dialect:
+    if version < api.by_id_from:
+        return entity(message_type.entities, version)
+    from asyncrevoke.protocol.dialects.produce import produce_by_id
+
+    return produce_by_id(version)
 
 
 def _write(entity: Entity) -> bytes:

@@ -43,6 +43,7 @@ class ResultTopic:
     """
 
     __slots__ = (
+        "_of_former",
         "_queues",
         "_topic_id",
         "count",
@@ -63,11 +64,31 @@ class ResultTopic:
         self.leaders = array("i")
         self.led: Sequence[int] = ()
         self._queues: dict[int, PartitionQueue] = {}
+        # With batches that were partitioned by the number of partitions of the former topic.
+        self._of_former: set[PartitionQueue] = set()
         self.partitioner = Partitioner()
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """The topic's id (KIP-516); None if it is unknown or the broker has no ids."""
+        return None if self._topic_id == _NO_ID else self._topic_id
 
     def is_gone(self, queue: PartitionQueue) -> bool:
         """Whether the topic was created again without this partition."""
         return self._queues.get(queue.partition.partition) is not queue
+
+    def is_to_move(self, queue: PartitionQueue) -> bool:
+        """Whether its batches have to be partitioned anew: the topic was created again without this
+        partition, or with more or fewer ones. A batch that may be written is sent again before, to
+        the same partition: the broker finds it there."""
+        if self.is_gone(queue):
+            return True
+        return queue in self._of_former and not queue.batches[0].in_doubt
+
+    def moves(self, queue: PartitionQueue) -> bool:
+        """Its batches are partitioned anew. Returns whether its partition is gone."""
+        self._of_former.discard(queue)
+        return self.is_gone(queue)
 
     def queue(self, partition: int) -> PartitionQueue:
         """The queue of a partition, one of ``count``; made at the first call."""
@@ -96,7 +117,8 @@ class ResultTopic:
 
         The partitions of a topic never become fewer: such a response is an old one. But a topic
         with another id was deleted and created again, and :meth:`is_gone` then holds for queues of
-        partitions that it does not have. Topic ids need Kafka 2.8 or newer.
+        partitions that it does not have, :meth:`is_to_move` for all if there are more or fewer.
+        Topic ids need Kafka 2.8 or newer.
         """
         self.error = metadata.error
         if metadata.error is not ErrorCode.none or not metadata.partitions:
@@ -107,6 +129,8 @@ class ResultTopic:
         self._topic_id = metadata.topic_id
         if made_anew:
             self._queues = {n: queue for n, queue in self._queues.items() if n < named}
+            if named != self.count:
+                self._of_former = {queue for queue in self._queues.values() if queue.batches}
         self.count = count = named if made_anew else max(self.count, named)
         self.leaders = leaders = array("i", (-1,)) * count
         for each in metadata.partitions:

@@ -14,7 +14,7 @@ from asyncrevoke.producing.queueing.result_topic import ResultTopic
 from asyncrevoke.protocol.messages import ErrorCode, MetadataRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.core.io.effects import Failed
     from asyncrevoke.producing.queueing.partition_queue import PartitionQueue
@@ -94,6 +94,16 @@ class ResultTopics:
         if partition >= len(topic.leaders):
             return None
         return self._nodes.get(topic.leaders[partition])
+
+    def ids(self, queues: Iterable[PartitionQueue]) -> dict[str, bytes] | None:
+        """The ids of the topics of these queues by their names; None if one is not known."""
+        ids: dict[str, bytes] = {}
+        for topic in dict.fromkeys(queue.partition.topic for queue in queues):
+            topic_id = self._topics[topic].topic_id
+            if topic_id is None:
+                return None
+            ids[topic] = topic_id
+        return ids
 
     def any_node(self) -> Node:
         """The known brokers and bootstrap addresses in turn, because the cluster may move."""

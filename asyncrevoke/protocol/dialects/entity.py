@@ -48,8 +48,12 @@ def entity(preferred: Entities, version: int) -> Dialect:
 def _fields(
     request_type: type[RequestPayload],
 ) -> Callable[[EntityRequest[object]], RequestPayload]:
+    # Versions with topic names lack the message's ids of topics.
+    lacking = {"topic_ids"} - {field.name for field in dataclasses.fields(request_type)}
+
     def build(message: EntityRequest[object]) -> RequestPayload:
-        return request_type(**{name: getattr(message, name) for name in message.__struct_fields__})
+        names = (name for name in message.__struct_fields__ if name not in lacking)
+        return request_type(**{name: getattr(message, name) for name in names})
 
     return build
 

@@ -50,8 +50,13 @@ APIS: Final[Mapping[str, Api]] = {
     "Produce": Api(
         0,
         "results, retry topics, dead letters",
-        (Version(8), Version(7, "the broker's text for a rejected batch")),
+        (
+            Version(13),
+            Version(8, _NO_TOPIC_IDS),
+            Version(7, f"{_NO_TOPIC_IDS}; the broker's text for a rejected batch"),
+        ),
         "handlers without publish_to, retry topics and dead letters do without it",
+        by_id_from=13,
     ),
     "Fetch": Api(
         1,

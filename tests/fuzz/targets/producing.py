@@ -207,6 +207,7 @@ class World:
                 TopicMetadata(
                     error=ErrorCode.none,
                     name=name,
+                    topic_id=self.draw.choice((bytes(16), b"a" * 16, b"b" * 16)),
                     partitions=tuple(
                         PartitionMetadata(
                             error=ErrorCode.none,

@@ -100,6 +100,11 @@ class Cluster:
         self.creations += 1
         self.logs = [PartitionLog(number % BROKERS) for number in range(partitions)]
 
+    @property
+    def topic_id(self) -> bytes:
+        """The id of the topic as it was created last."""
+        return self.creations.to_bytes(16, "big")
+
     def metadata(self) -> MetadataResponse:
         """The present leaders."""
         return MetadataResponse(
@@ -108,7 +113,7 @@ class Cluster:
                 TopicMetadata(
                     error=ErrorCode.none,
                     name=TOPIC,
-                    topic_id=self.creations.to_bytes(16, "big"),
+                    topic_id=self.topic_id,
                     partitions=tuple(
                         PartitionMetadata(error=ErrorCode.none, partition=n, leader_id=log.leader)
                         for n, log in enumerate(self.logs)
@@ -126,7 +131,11 @@ class Cluster:
         """
         errors: dict[TopicPartition, ErrorCode] = {}
         offsets: dict[TopicPartition, int] = {}
+        ids = request.topic_ids
         for partition, data in produced_batches(request):
+            if ids is not None and ids[TOPIC] != self.topic_id:
+                errors[partition] = ErrorCode.unknown_topic_id
+                continue
             if partition.partition >= len(self.logs):
                 errors[partition] = ErrorCode.unknown_topic_or_partition
                 continue

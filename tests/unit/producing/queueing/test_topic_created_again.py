@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from asyncrevoke.core.io.effects import Node, Replied
+from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.model import TopicPartition
 from asyncrevoke.producing.encoded_records import EncodedRecords
 from asyncrevoke.producing.producer_core import Outgoing, ProducerCore
@@ -165,6 +165,86 @@ def test_queued_results_of_partitions_that_are_gone_are_partitioned_anew() -> No
     assert publishing.sink.failed == []
     assert len(publishing.sink.acknowledged) == len(written)
     assert publishing.core.queued_bytes == 0
+
+
+def ids_of(outgoing: Outgoing) -> dict[str, bytes] | None:
+    assert isinstance(outgoing.message, ProduceRequest)
+    return outgoing.message.topic_ids
+
+
+@pytest.mark.parametrize("error", [ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id])
+def test_a_broker_that_knows_the_topic_by_another_id_gets_no_result_before_new_metadata(
+    error: ErrorCode,
+) -> None:
+    publishing = Publishing(4)
+    assert publishing.append(b"chosen", b"k1", partition=3)
+    sent = publishing.sent()
+    assert ids_of(sent) == {"t": OLD}
+    publishing.respond(sent, {queue.partition.partition: error for queue in sent.queues})
+    publishing.topic = described(NEW, 2)
+    # Metadata are requested after the first pause, not at the next metadata_max_age.
+    publishing.now += 0.1
+    publishing.respond_to_metadata()
+    publishing.now += 1
+    again = publishing.sent()
+    assert ids_of(again) == {"t": NEW}
+    publishing.respond(again)
+    assert publishing.sink.acknowledged == [b"first"]
+    assert publishing.sink.failed == [
+        (b"chosen", "not published to t: there is no partition 3: it has 2")
+    ]
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 7), (7, 3)])
+def test_with_another_number_of_partitions_all_queued_results_are_partitioned_anew(
+    before: int, after: int
+) -> None:
+    publishing = Publishing(before)
+    for key in KEYS:
+        assert publishing.append(b"a" + key, key)
+    assert publishing.append(b"chosen", b"k9", partition=1)
+    publishing.is_created_again(after)
+    for key in KEYS:
+        assert publishing.append(b"b" + key, key)
+    written = publishing.written()
+    assert sorted(value or b"" for _, _, value in written) == sorted(
+        [b"first", b"chosen", *(b"a" + key for key in KEYS), *(b"b" + key for key in KEYS)]
+    )
+    created_again = topic_of(after)
+    for partition, of_record, value in written:
+        assert partition == (1 if value == b"chosen" else created_again.partition_of(of_record))
+    for key in KEYS:
+        of_key = [value for _, each, value in written if each == key and value != b"chosen"]
+        assert of_key[-2:] == [b"a" + key, b"b" + key], "the order of the key is kept"
+    assert publishing.sink.failed == []
+    assert len(publishing.sink.acknowledged) == len(written)
+    assert publishing.core.queued_bytes == 0
+
+
+def test_a_batch_that_may_be_written_is_sent_again_to_its_partition_before_others_move() -> None:
+    publishing = Publishing(3)
+    values = {b"v%d" % n: b"k%d" % n for n in range(10)}
+    sent = publishing.sent()
+    (number,) = (queue.partition.partition for queue in sent.queues)
+    for value, key in values.items():
+        assert publishing.append(value, key, None)
+    publishing.topic = described(NEW, 7)
+    publishing.core.response_received(0, sent, Failed(0, FailureKind.TIMEOUT, "no response"))
+    publishing.now = 1
+    publishing.respond_to_metadata()
+    publishing.now = 2
+    written = publishing.written()
+    partitions = {value: partition for partition, _, value in written}
+    assert partitions[b"first"] == number
+    created_again = topic_of(7)
+    assert {value: partitions[value] for value in values} == {
+        value: created_again.partition_of(key) for value, key in values.items()
+    }
+    assert publishing.sink.failed == []
+
+
+def test_results_are_written_by_name_to_a_topic_without_id() -> None:
+    assert ids_of(Publishing(1, bytes(16)).sent()) is None
 
 
 def test_a_result_with_a_chosen_partition_fails_when_that_is_gone() -> None:
