@@ -7,6 +7,7 @@ import datetime
 import sys
 
 from simulation.runner import run, run_many, shrink
+from simulation.schedules.partition_states import draw_with_lifespans
 from simulation.schedules.schedule import Disturbance, GroupMode, draw
 
 _SEEDS_A_DAY = 100_000
@@ -47,6 +48,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--protocol", choices=modes, help="all, by the seed, if left out")
     faults = [disturbance.value for disturbance in Disturbance]
     parser.add_argument("--faults", choices=faults, help="all, by the seed, if left out")
+    parser.add_argument(
+        "--lifespans", action="store_true", help="members keep a state for each partition"
+    )
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--stop-after", type=int, default=5, help="failures, 5 by default")
     parser.add_argument("--no-shrink", action="store_true", help="print failures as they are")
@@ -65,9 +69,10 @@ def main() -> int:
     options = _parse()
     mode = GroupMode(options.protocol) if options.protocol else None
     disturbance = Disturbance(options.faults) if options.faults else None
+    draw_one = draw_with_lifespans if options.lifespans else draw
     if options.digest:
         for seed in options.seeds:
-            print(seed, run(draw(seed, mode, disturbance), digest=True).digest)
+            print(seed, run(draw_one(seed, mode, disturbance), digest=True).digest)
         return 0
     # Said first, so that a run that is broken off can be repeated as well.
     print(f"seeds {options.seeds.start}:{options.seeds.stop}", flush=True)
@@ -77,15 +82,17 @@ def main() -> int:
         disturbance,
         processes=options.processes,
         stop_after=options.stop_after,
+        draw_one=draw_one,
     )
     for outcome in summary.failures:
-        schedule = draw(outcome.seed, mode, disturbance)
+        schedule = draw_one(outcome.seed, mode, disturbance)
         if not options.no_shrink:
             schedule = shrink(schedule)
             outcome = run(schedule)  # noqa: PLW2901 - what is printed is the small one
         again = f"--seeds {outcome.seed}"
         again += f" --protocol {options.protocol}" if mode else ""
         again += f" --faults {options.faults}" if disturbance else ""
+        again += " --lifespans" if options.lifespans else ""
         lines = outcome.trace.splitlines()[-options.trace :] if options.trace else []
         print("\n".join([schedule.describe(), *lines, outcome.failure or "(passes when shrunk)"]))
         if options.json:

@@ -7,6 +7,7 @@ import hashlib
 import multiprocessing
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -144,11 +145,12 @@ class Summary:
         return "\n".join(lines)
 
 
-Job = tuple[int, GroupMode | None, Disturbance | None]
+Job = tuple[Callable[..., Schedule], int, GroupMode | None, Disturbance | None]
 
 
 def _run_job(job: Job) -> ScheduleOutcome:
-    return run(draw(*job))
+    draw_one, *what = job
+    return run(draw_one(*what))
 
 
 def run_many(
@@ -158,11 +160,12 @@ def run_many(
     *,
     processes: int = 1,
     stop_after: int = 5,
+    draw_one: Callable[..., Schedule] = draw,
 ) -> Summary:
     """Run the schedules of many seeds, until ``stop_after`` of them have failed."""
     summary = Summary()
     started = time.perf_counter()
-    jobs = [(seed, mode, disturbance) for seed in seeds]
+    jobs = [(draw_one, seed, mode, disturbance) for seed in seeds]
     if processes > 1:
         with multiprocessing.get_context("spawn").Pool(processes) as pool:
             for outcome in pool.imap_unordered(_run_job, jobs, chunksize=5):

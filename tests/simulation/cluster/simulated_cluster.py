@@ -19,7 +19,8 @@ from simulation.cluster.network import Network
 from simulation.invariants.invariant_checker import InvariantChecker
 from simulation.invariants.oracle_state import OracleState
 from simulation.members.application import Application
-from simulation.members.consumer_style import OPTIONS, ConsumerStyle, WorkTime
+from simulation.members.consumer_style import OPTIONS, ConsumerStyle, Progress, WorkTime
+from simulation.members.lifespans import SimulatedLifespans, StateStore
 from simulation.members.member import SimulatedMember
 from simulation.schedules.schedule import (
     INEXCUSABLE,
@@ -66,10 +67,12 @@ class SimulatedCluster:
         self.network.slow = schedule.slow
         self.state = OracleState(self.clock, self.brokers, self.network)
         self.state.strict = self._is_calm and schedule.mode is not GroupMode.CONVERTED
+        self.state.stores_states = schedule.lifespans is not None
         self.checker = InvariantChecker(self.state)
         self.group.events = self.checker
         self.network.processed_late = self.checker.processed_late
         self.applications: dict[int, Application] = {}
+        self._states = StateStore(self.group)
         self.closing = False
         self.producing_until = 0.0
         self._producer = self.rng("producer")
@@ -137,6 +140,9 @@ class SimulatedCluster:
     ) -> Application:
         """Let a new member join; ``protocol`` is its own where the group may have several."""
         schedule, client = self.schedule, len(self.applications)
+        if schedule.lifespans is not None:
+            # Loops have none.
+            style = ConsumerStyle.TASKS
         if schedule.static and instance_id is None:
             instance_id = f"static{client}"
         options: dict[str, object] = {
@@ -150,6 +156,7 @@ class SimulatedCluster:
             "completion_map": self.rng(f"map {client}").choice(_MAP_SIZES),
             "on_unconfirmed_membership": self._draw_on_unconfirmed_membership(client),
             **OPTIONS[style],
+            **self._gap_options(client),
             **self.pace_options(),
             **self._protocol_options(client, assignors, protocol),
         }
@@ -171,6 +178,10 @@ class SimulatedCluster:
         application.patient = self._is_calm
         if style is ConsumerStyle.TASKS:
             application.tasks.keys = self.rng(f"keys {client}").choice(_KEYS)
+        if schedule.lifespans is not None:
+            application.tasks.lifespans = SimulatedLifespans(
+                member, self.checker, self._states, schedule.lifespans
+            )
         self.applications[client] = application
         self.state.views[client].works_on = application.works_on
         self.state.views[client].polls = application.polls
@@ -183,6 +194,12 @@ class SimulatedCluster:
     def _draw_on_unconfirmed_membership(self, client: int) -> str:
         careful = self.rng(f"suspect {client}").random() < _SHARE_OF_CAREFUL
         return "pause" if careful else "continue"
+
+    def _gap_options(self, client: int) -> Mapping[str, object]:
+        """What suits lifespans that store maps does not suit those that store an offset alone."""
+        if self.schedule.lifespans is not Progress.MAP:
+            return {}
+        return {"revoke_gaps": self.rng(f"gaps {client}").choice(("drop", "process"))}
 
     def pace_options(self) -> Mapping[str, object]:
         """How often members ask and commit: all of it often, since schedules are short."""

@@ -17,6 +17,7 @@ from simulation.invariants.ownership.ownership_oracle import OwnershipOracle
 from simulation.invariants.ownership.request_oracle import RequestOracle
 from simulation.invariants.records.commit_oracle import CommitOracle
 from simulation.invariants.records.delivery_oracles import DeliveryOracles
+from simulation.invariants.records.lifespan_oracle import LifespanOracle
 from simulation.invariants.responses import Responses
 from simulation.members.application_events import ApplicationEvents
 from simulation.members.member import CoreObserver, SimulatedMember
@@ -41,6 +42,8 @@ from asyncrevoke.testing.fake_kafka.group_state import GroupState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from simulation.members.lifespans import StoredState
+
     from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
     from asyncrevoke.protocol.messages import Request
 
@@ -55,6 +58,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         self.state = state
         self.deliveries = DeliveryOracles(state)
         self._evictions = Evictions(state)
+        self._lifespans = LifespanOracle(state, self.deliveries)
         self._ownership = OwnershipOracle(state, self._evictions, self.deliveries)
         self._follow_ups = FollowUpOracle(state, self._evictions)
         self._acknowledgements = CommitOracle(state)
@@ -238,6 +242,33 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     def done(self, member: SimulatedMember, record: Record) -> None:
         """The application has worked on a record."""
         self.deliveries.done(self._view(member), record)
+
+    def state_loaded(
+        self, member: SimulatedMember, partition: TopicPartition, state: StoredState
+    ) -> None:
+        """A lifespan has loaded the state of its partition, and is about to seek to its end."""
+        self.state.note(member.client, ("state loaded", partition, state[2:]))
+        self._lifespans.loaded(self._view(member), partition, state)
+
+    def added_to_state(self, member: SimulatedMember, record: Record, *, known: bool) -> None:
+        """A record was handled."""
+        self._lifespans.added(self._view(member), record, known=known)
+
+    def state_stored(
+        self, member: SimulatedMember, partition: TopicPartition, state: StoredState, *, sole: bool
+    ) -> None:
+        """A lifespan has stored its state."""
+        self.state.note(member.client, ("state stored", partition, state[2:]))
+        self._lifespans.stored(self._view(member), partition, state, sole=sole)
+
+    def gap_dropped(self, member: SimulatedMember, partition: TopicPartition) -> None:
+        """The deadline of a revocation is near: records of a gap are dropped unstarted."""
+        self._lifespans.gap_dropped(self._view(member), partition)
+
+    def state_not_stored(self, member: SimulatedMember, partition: TopicPartition) -> None:
+        """A lifespan stores an offset alone, which does not say what its state contains."""
+        self.state.note(member.client, ("state not stored", partition))
+        self._lifespans.not_stored(self._view(member), partition)
 
     def failed(self, member: SimulatedMember, error: Exception) -> None:
         """A step, or a request of the application, has raised this."""

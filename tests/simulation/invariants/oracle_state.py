@@ -79,8 +79,11 @@ class Holding:
     paused: bool = False
     # Its member seeks to the end of the log, and does not know yet where that is.
     seeks_end: bool = False
-    # Its member has sought back to the beginning: commits may go back too.
+    # Its member has sought back to the beginning, or to the end of a stored state: commits may go
+    # back too.
     rewound: bool = False
+    # A gap was dropped at a deadline, and its lifespan stores offsets alone.
+    state_not_stored: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -181,6 +184,8 @@ class OracleState:
         self.lossy = False
         # Nothing happens that permits a loss or a duplicate.
         self.strict = False
+        # Each partition has a lifespan, so that a state says what is done, and not the group.
+        self.stores_states = False
         # When requests of each client were lost.
         self.lost_requests: dict[int, list[float]] = {}
         # For how long each client was frozen altogether.

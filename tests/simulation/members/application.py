@@ -251,7 +251,7 @@ class Application:
         self.tasks.start(result.records, submit=self.style is ConsumerStyle.GROUP)
         if self.style is ConsumerStyle.TASKS:
             for partition in sorted(result.to_be_revoked):
-                self.tasks.drop_unstarted(partition)
+                self.tasks.revocation_announced(partition)
         elif self.style is ConsumerStyle.ACK and self._delay(result.to_be_revoked):
             self._next(self._linger(result.to_be_revoked))
             return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from simulation.members.lifespans import StoredState
     from simulation.members.member import SimulatedMember
 
     from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
@@ -79,6 +80,25 @@ class ApplicationEvents:
 
     def paused(self, member: SimulatedMember, partition: TopicPartition, on: bool) -> None:
         """It has paused a partition, or resumed it."""
+
+    def state_loaded(
+        self, member: SimulatedMember, partition: TopicPartition, state: StoredState
+    ) -> None:
+        """A lifespan has loaded the state of its partition, and is about to seek to its end."""
+
+    def added_to_state(self, member: SimulatedMember, record: Record, *, known: bool) -> None:
+        """A record was handled; ``known``: the state of its partition had contained it before."""
+
+    def state_stored(
+        self, member: SimulatedMember, partition: TopicPartition, state: StoredState, *, sole: bool
+    ) -> None:
+        """A lifespan has stored its state; ``sole``: in place of the one that it had loaded."""
+
+    def gap_dropped(self, member: SimulatedMember, partition: TopicPartition) -> None:
+        """The deadline of a revocation is near: records of a gap are dropped unstarted."""
+
+    def state_not_stored(self, member: SimulatedMember, partition: TopicPartition) -> None:
+        """A lifespan stores an offset alone, which does not say what its state contains."""
 
     def done(self, member: SimulatedMember, record: Record) -> None:
         """The application has worked on a record, whatever the library then makes of it."""

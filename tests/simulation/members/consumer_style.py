@@ -41,6 +41,13 @@ OPTIONS: Mapping[ConsumerStyle, Mapping[str, object]] = {
 ITERATING_STYLES = (ConsumerStyle.LOOP, ConsumerStyle.RECORDS, ConsumerStyle.GROUP)
 
 
+class Progress(enum.Enum):
+    """What lifespans store with their states."""
+
+    OFFSET = "partition.offset_to_commit"
+    MAP = "partition.progress"
+
+
 @dataclass(frozen=True, slots=True)
 class WorkTime:
     """How long work takes, in seconds: up to ``usual``, or up to ``slow`` in ``slow_share`` of

@@ -24,7 +24,10 @@ from asyncrevoke.core.io.effects import (
     DropSilentConnections,
     Effect,
     Emit,
+    EnterLifespan,
     Event,
+    ExitLifespan,
+    LoseLifespan,
     Notify,
     ProbeBroker,
     ResetConnection,
@@ -99,6 +102,9 @@ class SimulatedMember:
         self.health = Impairments()
         self.wake: Callable[[], None] = lambda: None
         self.completed: Callable[[CompleteRequest], None] = lambda _complete: None
+        self.lifespan_due: Callable[[EnterLifespan | ExitLifespan | LoseLifespan], None] = (
+            lambda _event: None
+        )
         self._clock = clock
         self._network = network
         self._observer = observer
@@ -160,6 +166,8 @@ class SimulatedMember:
                 self._run_beside(effect)
             elif kind is WakePoller:
                 self._wake_soon()
+            elif isinstance(effect, (EnterLifespan, ExitLifespan, LoseLifespan)):
+                self.lifespan_due(effect)
             elif isinstance(effect, (ResetConnection, DropSilentConnections, ProbeBroker)):
                 self._reconnect(effect)
             elif kind is SetTimer:

@@ -6,11 +6,14 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from asyncrevoke.runtime.session.shutdown_deadline import time_for_running
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from simulation.members.application_events import ApplicationEvents
     from simulation.members.consumer_style import WorkTime
+    from simulation.members.lifespans import SimulatedLifespans
     from simulation.members.member import SimulatedMember
     from simulation.members.pending_calls import PendingCalls
 
@@ -37,6 +40,8 @@ class RecordTasks:
     ) -> None:
         # How many keys there are, of which one record each is worked on at once; 0: no order.
         self.keys = 0
+        # Those of the partitions, if they have any.
+        self.lifespans: SimulatedLifespans | None = None
         self._member = member
         self._events = events
         self._calls = calls
@@ -65,7 +70,9 @@ class RecordTasks:
         return bool(self._running) or any(self._waiting.values())
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether a record of this partition runs or waits."""
+        """Whether a record of this partition runs or waits, or its lifespan begins or ends."""
+        if self.lifespans is not None and self.lifespans.has(partition):
+            return True
         return bool(self._busy.get(partition) or self._waiting.get(partition))
 
     def unfinished(self) -> Iterator[Record]:
@@ -152,6 +159,8 @@ class RecordTasks:
         if self._running.pop((partition, record.offset), None) is None:
             return  # cancelled while the loop was blocked
         self._busy[partition] -= 1
+        if self.lifespans is not None:
+            self.lifespans.handled(record)
         counts = self._member.core.completion_tracker.complete(self._member.now, record)
         if self._acked and self._stopped and not counts:
             self._events.acknowledged_too_late(self._member, partition)
@@ -161,14 +170,32 @@ class RecordTasks:
         self._member.take_effects()
         self._on_ended()
 
-    def drop_unstarted(self, partition: TopicPartition) -> None:
+    def revocation_announced(self, partition: TopicPartition) -> None:
+        """Drop what was not started; a gap that a lifespan needs, early enough before the deadline
+        for the lifespan to exit."""
+        self.drop_unstarted(partition)
+        if self.lifespans is None or not self._waiting.get(partition):
+            return
+        seconds = self._member.core.revocation_ends_in(self._member.now, partition)
+        if seconds is not None:
+            left = max(0.0, seconds - time_for_running(seconds))
+            self._member.later(left, partial(self._drop_gap, partition))
+
+    def _drop_gap(self, partition: TopicPartition) -> None:
+        if self._member.core.is_revoking(partition) and self._waiting.get(partition):
+            self._events.gap_dropped(self._member, partition)
+            self.drop_unstarted(partition, all_gaps=True)
+            self._member.take_effects()
+
+    def drop_unstarted(self, partition: TopicPartition, *, all_gaps: bool = False) -> None:
         """Drop what was not started, and gaps too if the next owner can know of them."""
         waiting = self._waiting.get(partition)
         if not waiting:
             return
         core, now = self._member.core, self._member.now
         started = self._started.get(waiting[-1].tracker_id, -1)
-        first = core.completion_tracker.droppable_from(partition, list(waiting))
+        droppable_from = core.completion_tracker.droppable_from(partition, list(waiting))
+        first = 0 if all_gaps else droppable_from
         gaps = [each for each in waiting if first <= each.offset < started]
         rest = [each.offset for each in waiting if each.offset > started]
         self._waiting[partition] = deque(

@@ -5,6 +5,7 @@ from simulation.mutants import (
     commit_mutants,
     core_mutants,
     kip848_mutants,
+    lifespan_mutants,
     time_mutants,
     topic_mutants,
 )
@@ -19,6 +20,7 @@ MUTANTS = [
     *topic_mutants.MUTANTS,
     *time_mutants.MUTANTS,
     *commit_mutants.MUTANTS,
+    *lifespan_mutants.MUTANTS,
 ]
 
 

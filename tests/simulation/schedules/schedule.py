@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
-from simulation.members.consumer_style import ConsumerStyle, WorkTime
+from simulation.members.consumer_style import ConsumerStyle, Progress, WorkTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -198,6 +198,8 @@ class Schedule:
     session_timeout: float = 6.0
     rebalance_timeout: float = 8.0
     revoke_timeout: float | None = None
+    # What the partitions' lifespans store; None: they have none, and members any style.
+    lifespans: Progress | None = None
 
     def without(self, incident: Incident) -> Schedule:
         """The same, but for one incident."""

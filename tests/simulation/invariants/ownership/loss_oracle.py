@@ -34,7 +34,9 @@ class LossOracle:
         view.granted_before -= {partition}
         view.unreported[partition] += 1
         cause = self._evictions.why_lost(client)
-        overdue = holding is not None and self._overdue(view, partition, holding)
+        overdue = holding is not None and (
+            holding.state_not_stored or self._overdue(view, partition, holding)
+        )
         if cause is None and overdue and not state.strict:
             state.counts["lost partitions"] += 1
             state.permit_overdue_duplicates(client, partition)

@@ -108,7 +108,7 @@ class DeliveryOracles:
             return
         self._check_contiguous(client, partition, holding, records)
         self._check_sole(view, partition)
-        progress = self._of(partition)
+        progress = self.of(partition)
         self._trackers[client, records[0].tracker_id] = progress
         for record in records:
             before = progress.deliveries.get(record.offset, ())
@@ -192,13 +192,13 @@ class DeliveryOracles:
         if holding is not None and holding.next is not None and holding.next > offset + 1:
             if holding.former:
                 return
-            progress = self._of(partition)
+            progress = self.of(partition)
             for given in range(offset + 1, holding.next):
                 if given in progress.deliveries and given not in holding.covered:
                     progress.take_back(given, view.member.client)
             holding.next = offset + 1
         if gaps and holding is not None and holding.next is not None and not holding.former:
-            progress, first = self._of(partition), min(gaps)
+            progress, first = self.of(partition), min(gaps)
             for given in gaps:
                 progress.take_back(given, view.member.client)
             last, end = max(gaps), holding.next
@@ -218,7 +218,7 @@ class DeliveryOracles:
         holding, log = view.held.get(partition), self._state.brokers.topics.log(partition)
         if holding is None or holding.former or log is None:
             return
-        progress = self._of(partition)
+        progress = self.of(partition)
         for given in range(offset, offset if holding.next is None else holding.next):
             if given in progress.deliveries and given not in holding.covered:
                 progress.take_back(given, view.member.client)
@@ -239,14 +239,14 @@ class DeliveryOracles:
         if to_end:
             holding.seeks_end = True
             return
-        self._of(partition).may_repeat("a seek went back to the beginning", log.end)
+        self.of(partition).may_repeat("a seek went back to the beginning", log.end)
         holding.rewound = True
         self.sought(view, partition, log.start)
 
     def deleted_before(self, partition: TopicPartition, offset: int) -> None:
         """Retention has deleted what nobody needs to have worked on now. Who was to read it next
         goes on at the new beginning, after what it had fetched already."""
-        progress = self._of(partition)
+        progress = self.of(partition)
         progress.deleted = True
         progress.skipped = max(progress.skipped, offset)
         for view in self._state.views.values():
@@ -270,7 +270,7 @@ class DeliveryOracles:
     def contested(self, partition: TopicPartition, cause: str) -> None:
         """Two members have it, and neither can know of the other: both may commit."""
         self._contested.add(partition)
-        self._of(partition).may_repeat(cause, 2**63)
+        self.of(partition).may_repeat(cause, 2**63)
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class DeliveryOracles:
                 f"client {client} has committed {name(partition)}, of a topic that was deleted, "
                 "for another one of its name",
             )
-        progress = self._of(partition)
+        progress = self.of(partition)
         log = state.brokers.topics.log(partition)
         assert log is not None
         missing = progress.first_missing(log)
@@ -372,7 +372,7 @@ class DeliveryOracles:
     ) -> None:
         """A member received where the log begins or ends, to which the reset policy sends it, or
         its own seek."""
-        progress, holding = self._of(partition), view.held.get(partition)
+        progress, holding = self.of(partition), view.held.get(partition)
         if is_end and holding is not None and holding.seeks_end and not holding.former:
             # Nobody needs to work on what it passes over.
             progress.skipped = max(progress.skipped, offset)
@@ -398,7 +398,7 @@ class DeliveryOracles:
                 self._repairing[partition] = client
             elif sender is not None:
                 late = "a commit arrived after its sender had stopped waiting"
-                self._of(partition).may_repeat(late, end)
+                self.of(partition).may_repeat(late, end)
 
     def assigned(self, view: MemberView, partition: TopicPartition, holding: Holding) -> None:
         """A position was found; with a committed offset, its map was read."""
@@ -407,11 +407,11 @@ class DeliveryOracles:
         if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
             holding.covered = self._told.get((view.member.client, partition), _NOTHING)
             self._state.counts["skipped"] += len(holding.covered)
-        elif known is not None and view.member.client not in known:
+        elif not (known is None or view.member.client in known or self._state.stores_states):
             covered = self._told.get((view.member.client, partition), _NOTHING)
             # A commit of its own, before its position was known, may have removed the map.
             cause = "a member joined that reads no completion maps"
-            self._of(partition).may_repeat(cause, max(covered) + 1 if covered else end)
+            self.of(partition).may_repeat(cause, max(covered) + 1 if covered else end)
 
     def _knew_of_gaps(self, partition: TopicPartition) -> tuple[frozenset[int] | None, int]:
         """Who the group knew when gaps were dropped that nobody has worked through since, and
@@ -471,7 +471,7 @@ class DeliveryOracles:
         for partition in self._state.brokers.topics.partitions():
             log = self._state.brokers.topics.log(partition)
             assert log is not None
-            progress = self._of(partition)
+            progress = self.of(partition)
             if not log.offsets or log.offsets[-1] < progress.skipped:
                 continue
             stored = self._state.brokers.group.offsets.get(partition)
@@ -491,7 +491,8 @@ class DeliveryOracles:
                 )
         return found
 
-    def _of(self, partition: TopicPartition) -> WorkProgress:
+    def of(self, partition: TopicPartition) -> WorkProgress:
+        """What is known of one partition."""
         progress = self._progress.get(partition)
         if progress is None:
             progress = self._progress[partition] = WorkProgress()

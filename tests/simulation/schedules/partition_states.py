@@ -1,0 +1,34 @@
+"""Schedules whose members keep a state for each partition, in lifespans."""
+
+from __future__ import annotations
+
+import dataclasses
+from random import Random
+
+from simulation.members.consumer_style import Progress
+from simulation.schedules.schedule import Disturbance, GroupMode, IncidentKind, Schedule, draw
+
+
+def draw_with_lifespans(
+    seed: int, mode: GroupMode | None = None, disturbance: Disturbance | None = None
+) -> Schedule:
+    """The schedule of a seed, :func:`with_lifespans`. Members of a group that is converted may have
+    a partition in common for a while: it is never drawn."""
+    schedule = draw(seed, mode, disturbance)
+    if schedule.mode is GroupMode.CONVERTED:
+        schedule = draw(seed, GroupMode.MIXED, disturbance)
+    return with_lifespans(schedule)
+
+
+def with_lifespans(schedule: Schedule) -> Schedule:
+    """The same schedule of members that all have lifespans: they store an offset, or a completion
+    map too. A topic that is created again has another state."""
+    rng = Random(f"lifespans {schedule.seed}")
+    progress = rng.choice(tuple(Progress))
+    incidents = tuple(
+        dataclasses.replace(each, kind=IncidentKind.JOIN)
+        if each.kind is IncidentKind.RECREATE
+        else each
+        for each in schedule.incidents
+    )
+    return dataclasses.replace(schedule, lifespans=progress, incidents=incidents)
