@@ -115,6 +115,9 @@ def _tags_of_class(annotation: object) -> dict[TagField, frozenset[object]]:
         return {TagField(config.tag_field, config.array_like): frozenset([config.tag])}
     found: dict[TagField, frozenset[object]] = {}
     fields: object = cast("object", getattr(annotation, "__pydantic_fields__", None))
+    if fields is None and hasattr(annotation, "__pydantic_validator__"):
+        # Models of pydantic before 2.10.
+        fields = cast("object", getattr(annotation, "model_fields", None))
     if isinstance(fields, dict):
         for name, field in cast("dict[str, Any]", fields).items():
             if get_origin(field.annotation) is Literal:

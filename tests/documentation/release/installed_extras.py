@@ -2,8 +2,9 @@
 
 python tests/documentation/release/installed_extras.py
 
-With --lowest, each dependency of the package has the lowest version that pyproject.toml allows;
-what only other packages depend on has the newest. This needs uv.
+Versions are those of constraints.txt. With --lowest, each dependency of the package has the lowest
+version that pyproject.toml allows, and what only other packages depend on the newest; with
+--newest, all have the newest that is no pre-release. Both need uv.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
+# What uv calls them.
+RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 # What must be there with each extra; "" is without any. A name after ":" is taken from its module.
 MODULES = {
     "": ("asyncrevoke:Consumer", "asyncrevoke.testing:TestConsumer"),
@@ -52,20 +55,17 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def install(wheel: Path, extra: str, folder: Path, *, lowest: bool) -> Path:
+def install(wheel: Path, extra: str, folder: Path, versions: str) -> Path:
     """The Python of an environment with the wheel and nothing else."""
     venv.create(folder, with_pip=True)
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     requirement = f"asyncrevoke[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
     pip = [str(python), "-m", "pip"]
-    if lowest:
-        uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
-        subprocess.run([*uv, "--resolution", "lowest-direct", requirement], check=True)
-    else:
-        constraints = str(ROOT / "constraints.txt")
-        subprocess.run(
-            [*pip, "install", "--quiet", "--constraint", constraints, requirement], check=True
-        )
+    command = [*pip, "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    if versions in RESOLUTIONS:
+        command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
+        command += ["--resolution", RESOLUTIONS[versions]]
+    subprocess.run([*command, requirement], check=True)
     subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
     return python
 
@@ -91,13 +91,22 @@ def use(python: Path, extra: str, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Install the wheel with each extra, and use it.")
     parser.add_argument("extras", nargs="*", help="these alone; all by default", metavar="EXTRA")
-    parser.add_argument("--lowest", action="store_true", help="the lowest versions that it allows")
+    parser.set_defaults(versions="constrained")
+    versions = parser.add_mutually_exclusive_group()
+    for each in RESOLUTIONS:
+        versions.add_argument(
+            f"--{each}",
+            action="store_const",
+            const=each,
+            dest="versions",
+            help=f"the {each} versions that it allows",
+        )
     chosen = parser.parse_args()
     for extra in chosen.extras or MODULES:
         # One environment at a time: Spark's alone has 500 MB.
         with tempfile.TemporaryDirectory() as folder:
             wheel = build_wheel(Path(folder, "dist"))
-            python = install(wheel, extra, Path(folder, "environment"), lowest=chosen.lowest)
+            python = install(wheel, extra, Path(folder, "environment"), chosen.versions)
             use(python, extra, Path(folder))
         sys.stdout.write(f"asyncrevoke{f'[{extra}]' if extra else ''}: installed and used\n")
         sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from unit.handlers.scripted_source import record
 
 import asyncrevoke
 from asyncrevoke import Retry
-from asyncrevoke.runtime.loop.main_script import UnguardedScriptError
+from asyncrevoke.runtime.loop.main_script import UnguardedScriptError, check_main_script
 
 _SCRIPT = """
 import asyncio
@@ -61,6 +62,25 @@ def test_a_script_that_cannot_be_imported_again_is_named_as_the_reason(tmp_path:
     script = 'if __name__ != "__main__":\n    raise LookupError("no second time")\n' + _SCRIPT
     found = run(tmp_path, script + "asyncio.run(main())\n")
     assert "not import the script of this process: LookupError: no second time" in found.stderr
+
+
+def test_a_script_without_a_guard_is_refused_in_a_worker_without_a_main_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in workers of anyio 4.4, which add the module of the script once it is imported."""
+    path = tmp_path / "billing.py"
+    path.write_text(
+        "from asyncrevoke.runtime.loop.main_script import check_main_script\ncheck_main_script()\n",
+        encoding="utf-8",
+    )
+    spec = spec_from_file_location("__mp_main__", path)
+    assert spec is not None
+    assert spec.loader is not None
+    monkeypatch.delitem(sys.modules, "__main__")
+    monkeypatch.delitem(sys.modules, "__mp_main__", raising=False)
+    check_main_script()  # the parent has no script, as at a prompt
+    with pytest.raises(UnguardedScriptError, match=r"billing\.py enters a consumer"):
+        spec.loader.exec_module(module_from_spec(spec))
 
 
 def test_the_command_line_can_be_imported_by_workers() -> None:
