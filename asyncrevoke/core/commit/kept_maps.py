@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 class KeptMaps:
-    """Reads the first completion map that is acknowledged back, once.
+    """Reads back the first completion map that is acknowledged; if that fails, the next one.
 
     Tansu 0.6 acknowledges commits and stores no metadata. Then no maps are written any more, and
-    revocations do not count on them. No map is read back while this is unknown because of an error;
-    the next acknowledged map is.
+    revocations do not rely on them.
     """
 
     def __init__(
