@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -338,11 +339,18 @@ def fail_with(kind: type[Exception]) -> None:
     raise kind
 
 
+def run_beside(call: bytes) -> bytes:
+    """What a worker process does; in its main thread it would ignore SIGINT and SIGTERM from now
+    on, and all processes that later tests start would inherit that."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run_in_process, "bill", call).result()
+
+
 @uncooperative
 def test_a_process_raises_it(kind: type[Exception]) -> None:
     call = pickle_call("process", "bill", fail_with, [kind], {})
     with pytest.raises(kind) as raised:
-        result_of(run_in_process("bill", call))
+        result_of(run_beside(call))
     assert "in fail_with" in str(raised.value.__cause__)
 
 
@@ -373,14 +381,14 @@ def test_a_process_raises_an_exception_whose_constructor_takes_other_arguments(
 ) -> None:
     call = pickle_call("process", "bill", fail_with_arguments, [kind], {})
     with pytest.raises(kind) as raised:
-        result_of(run_in_process("bill", call))
+        result_of(run_beside(call))
     assert vars(raised.value)["service"] == "bank"
 
 
 def test_an_exception_whose_content_cannot_be_pickled_is_named() -> None:
     call = pickle_call("process", "bill", fail_with, [LockedError], {})
     with pytest.raises(HandlerProcessError, match="bill raised LockedError, which cannot be"):
-        run_in_process("bill", call)
+        run_beside(call)
 
 
 def test_the_text_of_an_error_without_text_says_so() -> None:
