@@ -135,6 +135,8 @@ class LifespanTask:
         if self.ended.done():
             return
         error = None if task.cancelled() else task.exception()
+        if task.cancelled() and self._phase is _Phase.ENTERING and self._exit_requested.done():
+            self._report_exited()  # the task was cancelled before its first step
         if error is not None:
             self._owner.lifespan_failed(self, error, entered=self._phase is not _Phase.ENTERING)
         self._over()
