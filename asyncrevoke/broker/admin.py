@@ -258,7 +258,7 @@ class Admin:
         metadata = self._metadata()
         for broker in metadata.brokers:
             if broker.node_id == metadata.controller_id:
-                return f"{broker.host}:{broker.port}"
+                return host_and_port(broker.host, broker.port)
         return None
 
     def _response_to(self, request: EntityRequest[ResponseT]) -> ResponseT:

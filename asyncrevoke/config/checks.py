@@ -237,12 +237,13 @@ def tls_context(name: str, value: object) -> object:
 
 def token_provider(name: str, value: object) -> object:
     """An object that returns OAuth tokens."""
-    if not callable(getattr(value, "token", None)):
-        raise ConfigError(
-            f"{name} is an instance with `async def token(self) -> str`, not a "
-            f"{type(value).__name__}"
-        )
-    return value
+    if isinstance(value, type):
+        given = f"the class {value.__name__}"
+    elif not callable(getattr(value, "token", None)):
+        given = f"an instance of {type(value).__name__}"
+    else:
+        return value
+    raise ConfigError(f"{name} is an instance with `async def token(self) -> str`, not {given}")
 
 
 def _describe(value: object) -> str:

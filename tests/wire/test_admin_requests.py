@@ -20,10 +20,18 @@ from wire.test_unauthenticated_brokers import HostileBroker
 
 from asyncrevoke.broker.admin import Admin
 from asyncrevoke.broker.errors import BrokerRequestError
+from asyncrevoke.protocol.messages import (
+    BrokerMetadata,
+    EntityResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from asyncrevoke.config import ConsumerConfig
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 3, 19, 20, 37
 # What Apache Kafka 2.4 offers.
@@ -174,3 +182,19 @@ async def test_without_a_controller_the_error_says_so_when_time_is_up() -> None:
             await asyncio.to_thread(admin.create_topic, "t", 3, 1, {})
     finally:
         await cluster.stop()
+
+
+def test_a_controller_at_an_ipv6_address_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def respond(request: object, config: ConsumerConfig, _: float) -> object:
+        if isinstance(request, MetadataRequest):
+            brokers = (BrokerMetadata(node_id=1, host="2001:db8::1", port=9092),)
+            return MetadataResponse(brokers=brokers, topics=(), controller_id=1)
+        asked.append(config.bootstrap_servers)
+        error = ErrorCode.none if len(asked) == 2 else ErrorCode.not_controller
+        return EntityResponse(entity=ZooKeeperCluster._created(error))
+
+    monkeypatch.setattr("asyncrevoke.broker.admin.request_blocking", respond)
+    assert Admin("kafka-2:9092", timeout=20).create_topic("t", 3, 1, {}) == 3
+    assert asked == [("kafka-2:9092",), ("[2001:db8::1]:9092",)]

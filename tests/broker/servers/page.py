@@ -52,7 +52,7 @@ def tables(outcome: Outcome, reasons: Iterable[Reason] = REASONS) -> str:
 
 def _cells(outcome: Outcome, reasons: tuple[Reason, ...]) -> Iterator[str]:
     tried = {name: found for name, found in outcome.servers.items() if found.cells}
-    yield "| | " + " | ".join(f"{name} {found.version}" for name, found in tried.items()) + " |"
+    yield "| | " + " | ".join(_title(name, found.version) for name, found in tried.items()) + " |"
     yield "|---|" + "---|" * len(tried)
     numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, each in enumerate(_of(outcome, reasons), 1):
@@ -64,6 +64,11 @@ def _cells(outcome: Outcome, reasons: tuple[Reason, ...]) -> Iterator[str]:
             for name, found in tried.items()
         ]
         yield f"| {words} | " + " | ".join(row) + " |"
+
+
+def _title(name: str, version: str) -> str:
+    """The version stands behind the server that has it: ``Kroxylicious 0.12.0, Kafka 4.4.0``."""
+    return re.sub(", | with |$", rf" {version}\g<0>", name, count=1)
 
 
 def _cell(clients: Mapping[str, str | None], numbers: Sequence[int]) -> str:

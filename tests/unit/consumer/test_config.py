@@ -119,6 +119,10 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     (SASL, "needs sasl_plain_username and sasl_plain_password"),
     ({**SASL, "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
     ({"sasl_oauth_token_provider": object()}, "async def token"),
+    (
+        {"sasl_oauth_token_provider": type("Tokens", (), {"token": str})},
+        "not the class Tokens",
+    ),
 ]
 
 
