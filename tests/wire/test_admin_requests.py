@@ -172,16 +172,17 @@ async def test_a_new_controller_is_found_when_the_metadata_name_it() -> None:
     assert cluster.asked(CREATE_TOPICS) == [1, 3]
 
 
-async def test_without_a_controller_the_error_says_so_when_time_is_up() -> None:
-    cluster = ZooKeeperCluster()
-    await cluster.start()
-    cluster.controller = 2
-    try:
-        admin = Admin(cluster.addresses[0], timeout=0.3)
-        with pytest.raises(BrokerRequestError, match="not_controller"):
-            await asyncio.to_thread(admin.create_topic, "t", 3, 1, {})
-    finally:
-        await cluster.stop()
+def test_without_a_controller_the_error_says_so_when_time_is_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def respond(request: object, _config: ConsumerConfig, _timeout: float) -> object:
+        if isinstance(request, MetadataRequest):
+            return MetadataResponse(brokers=(), topics=())
+        return EntityResponse(entity=ZooKeeperCluster._created(ErrorCode.not_controller))
+
+    monkeypatch.setattr("asyncrevoke.broker.admin.request_blocking", respond)
+    with pytest.raises(BrokerRequestError, match="not_controller"):
+        Admin("kafka-1:9092", timeout=0.3).create_topic("t", 3, 1, {})
 
 
 def test_a_controller_at_an_ipv6_address_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
