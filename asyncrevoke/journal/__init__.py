@@ -13,7 +13,7 @@ __all__ = ["Journal", "KafkaSink"]
 
 
 def __getattr__(name: str) -> object:
-    """Import ``KafkaSink`` on first use, because it loads pyarrow and aiokafka (PEP 562)."""
+    """Import ``KafkaSink`` on first use, because it loads pyarrow and a producer (PEP 562)."""
     if name != "KafkaSink":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from asyncrevoke.journal.topic.kafka_sink import KafkaSink as Sink

@@ -155,6 +155,13 @@ async def test_every_request_gets_a_response_in_each_version(
     assert synced.error is ErrorCode.none
     assert decode_assignment(synced.assignment) == ((tp,), b"")
 
+    described = await client.ask(
+        messages.DescribeGroupsRequest(group_id=group), messages.DescribeGroupsResponse
+    )
+    assert described == messages.DescribeGroupsResponse(
+        error=ErrorCode.none, state="Stable", protocol_type="consumer", assignor="range"
+    )
+
     async def heartbeat(generation: int) -> ErrorCode:
         response = await client.ask(
             messages.HeartbeatRequest(
