@@ -7,7 +7,7 @@ lines, escape sequences control a terminal, and bidi marks reorder text.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,10 +18,25 @@ LONGEST_MESSAGE: Final = 8000
 _LONGEST_OPTION: Final = 200
 _WORD = re.compile(r"\S+")
 _NAME_OF: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
+_MRO_OF: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].__get__
+
+E = TypeVar("E", bound=BaseException)
 
 
 class _Nothing:
     """A class without instances."""
+
+
+class HiddenClassError(RuntimeError):
+    """Stands for ``original``, whose class or name cannot be looked at."""
+
+    def __init__(self, original: BaseException, refused: BaseException) -> None:
+        super().__init__(
+            f"an error of the class {class_name(original)}, which raises {class_name(refused)} "
+            "when its class or name is looked at"
+        )
+        self.original = original
+        self.__traceback__ = original.__traceback__
 
 
 def printable(text: str, limit: int = LONGEST_TEXT) -> str:
@@ -62,17 +77,26 @@ def named_error(error: BaseException, limit: int = LONGEST_MESSAGE) -> str:
     return f"{class_name(error)}: {text}" if text else class_name(error)
 
 
+def is_caught_by(error: BaseException, kinds: type[E] | tuple[type[E], ...]) -> TypeGuard[E]:
+    """Whether ``except kinds`` would catch the error, or the one that it stands for.
+
+    By its real class. ``isinstance`` asks ``__class__`` of the error and ``__instancecheck__`` of
+    the kinds, which may say something else, or raise.
+    """
+    original = error.original if type(error) is HiddenClassError else error
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+    bases = _MRO_OF(type(original))
+    return any(base is kind for kind in wanted for base in bases)
+
+
 def reportable(error: BaseException) -> BaseException:
-    """``error``, or a RuntimeError in its place if looking at its class or name raises."""
+    """``error``, or a HiddenClassError in its place if looking at its class or name raises."""
     kind = type(error)
     try:
         isinstance(error, _Nothing)  # asks for __class__
         _ = kind.__name__, kind.__qualname__, kind.__module__, kind.__mro__
     except BaseException as refused:  # noqa: BLE001 - raised by the class of ``error``
-        return RuntimeError(
-            f"an error of the class {class_name(error)}, which raises {class_name(refused)} when "
-            "its class or name is looked at"
-        ).with_traceback(error.__traceback__)
+        return HiddenClassError(error, refused)
     return error
 
 

@@ -8,7 +8,7 @@ from asyncrevoke.backoff import Backoff
 from asyncrevoke.errors import PublishError
 from asyncrevoke.handlers.policy.batch import HandlerBatch
 from asyncrevoke.model import UnwrittenRecords
-from asyncrevoke.printable import named_error, printable
+from asyncrevoke.printable import is_caught_by, named_error, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,7 +209,7 @@ def _is_of_record(error: BaseException) -> bool:
     """Whether another record may well be written: the broker, or an encoder, refuses this one."""
     if isinstance(error, PublishError):
         return error.of_record
-    return isinstance(error, (ValueError, TypeError, OverflowError))
+    return is_caught_by(error, (ValueError, TypeError, OverflowError))
 
 
 def _reason(error: BaseException) -> str:

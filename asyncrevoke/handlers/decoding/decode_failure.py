@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import msgspec
 
 from asyncrevoke.errors import DecodeError
+from asyncrevoke.printable import class_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,8 +55,8 @@ def decode_error(
     """
     try:
         described = _described(error, annotation)
-    except Exception:  # noqa: BLE001 - a class of the user may raise when it is asked
-        described = type(error).__name__
+    except BaseException:  # noqa: BLE001 - a class of the user may raise when it is asked
+        described = class_name(error)
     return DecodeError(
         record.topic_partition,
         record.offset,

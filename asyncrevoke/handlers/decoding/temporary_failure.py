@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from asyncrevoke.printable import is_caught_by
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -27,12 +29,9 @@ def is_temporary(error: BaseException) -> bool:
 
     True for an OSError (ConnectionError and TimeoutError are ones), an error of a connection of
     httpx, aiohttp or urllib3, and an HTTP status of 408, 429 or 5xx; also if such an error is the
-    cause. False for any other HTTP status, and if the error's class raises when it is asked.
+    cause. False for any other HTTP status.
     """
-    try:
-        return any(map(_is_temporary, _causes(error)))
-    except Exception:  # noqa: BLE001 - of a user's class
-        return False
+    return any(map(_is_temporary, _causes(error)))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -46,11 +45,16 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_temporary(error: BaseException) -> bool:
-    status = _status(error)
+    try:
+        status, is_of_connection = _status(error), _is_of_connection(error)
+    except BaseException:  # noqa: BLE001 - a class of the user may raise when it is asked
+        status, is_of_connection = None, False
     if status is not None:
         return status in (_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS) or status in _SERVER_ERRORS
-    if isinstance(error, OSError):
-        return True
+    return is_of_connection or is_caught_by(error, OSError)
+
+
+def _is_of_connection(error: BaseException) -> bool:
     return any(
         f"{kind.__module__.partition('.')[0]}.{kind.__name__}" in _OF_CONNECTIONS
         for kind in type(error).__mro__

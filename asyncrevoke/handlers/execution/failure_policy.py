@@ -26,7 +26,7 @@ from asyncrevoke.handlers.policy.batch import (
 )
 from asyncrevoke.handlers.policy.retry import Pause
 from asyncrevoke.model import FailurePause
-from asyncrevoke.printable import named_error
+from asyncrevoke.printable import is_caught_by, named_error
 from asyncrevoke.producing.trace_context import replace_headers
 from asyncrevoke.runtime.loop.main_script import UnguardedScriptError
 
@@ -101,7 +101,7 @@ class FailurePolicy:
         reason = None
         if isinstance(error, WorkerResourceError) and error.__cause__ is not None:
             reason, error = "worker_resources could not be opened", error.__cause__
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+        if is_caught_by(error, SystemExit) or is_caught_by(error, KeyboardInterrupt):
             error, stops = HandlerExitError(error), True
         trace = () if self._tracer is None else self._tracer.take_failed_call(error)
         if stops:

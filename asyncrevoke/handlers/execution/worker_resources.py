@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import named_error, shown_option
+from asyncrevoke.printable import is_caught_by, named_error, shown_option
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class WorkerResources:
             opening = self._open_one(self._state)
             state = await opening.__aenter__()
         except BaseException as error:  # noqa: BLE001 - acquire() raises it
-            if isinstance(error, (asyncio.CancelledError, StopIteration)):
+            if is_caught_by(error, (asyncio.CancelledError, StopIteration)):
                 # A future accepts neither of these as its exception.
                 unopened = RuntimeError(
                     f"worker_resources raised {named_error(error)} while opening"

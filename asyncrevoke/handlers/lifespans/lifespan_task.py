@@ -7,6 +7,7 @@ import enum
 from typing import TYPE_CHECKING, Protocol, cast
 
 from asyncrevoke.errors import CallbackTimeoutError, HandlerCancelledError, PartitionLostError
+from asyncrevoke.printable import is_caught_by, reportable
 from asyncrevoke.runtime.hooks.application_calls import calling
 from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
@@ -187,7 +188,7 @@ class LifespanTask:
                 )
                 self._report_exited()
             else:
-                too_late = limit.expired() and isinstance(error, TimeoutError)
+                too_late = limit.expired() and is_caught_by(error, TimeoutError)
                 self._fail(self._too_late("enter", self._enter_timeout) if too_late else error)
             return None
         finally:
@@ -224,11 +225,11 @@ class LifespanTask:
             else:
                 self._fail(_cancelled_itself(error))
         except Exception as error:  # noqa: BLE001 - the consumer stops and raises it
-            if isinstance(error, PartitionLostError) and self.partition.is_incomplete:
+            if is_caught_by(error, PartitionLostError) and self.partition.is_incomplete:
                 if not self._lost:
                     self._owner.lifespan_incomplete(self, error)
                 return
-            too_late = limit.expired() and isinstance(error, TimeoutError)
+            too_late = limit.expired() and is_caught_by(error, TimeoutError)
             self._fail(self._too_late("exit", self._exit_timeout) if too_late else error)
         else:
             self._report_exited()
@@ -259,7 +260,8 @@ class LifespanTask:
         if self._lost:
             self._log_failure_after_loss(error)
         else:
-            self._owner.lifespan_failed(self, error, entered=self._phase is not _Phase.ENTERING)
+            entered = self._phase is not _Phase.ENTERING
+            self._owner.lifespan_failed(self, reportable(error), entered=entered)
 
     def _too_late(self, what: str, seconds: float) -> CallbackTimeoutError:
         return CallbackTimeoutError(

@@ -11,6 +11,7 @@ from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.handlers.matching.header_match import HeaderMatch
 from asyncrevoke.handlers.matching.value_tags import TagReader, ValueTags, common_field, value_tags
 from asyncrevoke.handlers.policy.registration import Handler
+from asyncrevoke.printable import is_caught_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -226,7 +227,7 @@ def _checked(handler: Handler) -> Callable[[Record], object]:
 
 
 def _predicate_error(record: Record, handler: Handler, error: BaseException) -> BaseException:
-    if isinstance(error, (SystemExit, KeyboardInterrupt)):
+    if is_caught_by(error, (SystemExit, KeyboardInterrupt)):
         return error
     name = function_name(cast("object", handler.where))
     return decode_error(record, f"where={name} of {handler.name} failed", error)

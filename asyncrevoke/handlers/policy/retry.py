@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.printable import is_caught_by, shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +26,9 @@ class Retry:
     the second call is ``backoff`` seconds, and twice as long before each further call, at most
     ``max_backoff``. Each wait varies by up to the fraction ``jitter`` either way, so that records
     that failed together are not retried together. ``retry_on`` is a type of exception, or a tuple
-    of types; after another exception, or a value that does not decode, the handler is not called
-    again. An exception of a ``decoder`` is retried if it is temporary (``DecodeError.temporary``)
-    and ``retry_on`` names its type.
+    of types; after an exception that ``except`` with these types would not catch, or a value that
+    does not decode, the handler is not called again. An exception of a ``decoder`` is retried if it
+    is temporary (``DecodeError.temporary``) and ``retry_on`` names its type.
 
     Hazard of None, and of long waits: the lane of a waiting record waits too, and no commit of its
     partition passes the record. Raises ConfigError.
@@ -95,7 +95,7 @@ class Retry:
             if not error.temporary:
                 return False
             error = error if error.original is None else error.original
-        return isinstance(error, self.retry_on)
+        return is_caught_by(error, self.retry_on)
 
     def delay(self, calls: int, random: Callable[[], float]) -> float:
         """Seconds to wait after ``calls`` calls; ``random`` returns a number from 0 to 1."""

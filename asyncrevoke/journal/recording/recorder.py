@@ -24,6 +24,7 @@ from asyncrevoke.journal.recording.entries import (
     WrittenCount,
 )
 from asyncrevoke.journal.recording.turn_times import TurnTimes, ended_early
+from asyncrevoke.printable import is_caught_by
 from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
@@ -375,7 +376,7 @@ class Recorder:
         """The call for these records was cancelled."""
         now = self._clock()
         self._queue_iteration(now)
-        cause = None if isinstance(error, asyncio.CancelledError) else error
+        cause = None if is_caught_by(error, asyncio.CancelledError) else error
         for record in records:
             since = self._open.pop(record, None)
             number = self._next_attempt.pop(record, 1)
