@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 from documentation.blocks import (
     DockerfileBlocks,
+    MermaidBlocks,
     PythonBlocks,
     ShellBlocks,
     TomlBlocks,
@@ -23,6 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 pytest_collect_file = Sybil(
     parsers=[
         DockerfileBlocks(),
+        MermaidBlocks(),
         PythonBlocks(),
         ShellBlocks(),
         TomlBlocks(),

@@ -120,7 +120,7 @@ class ConsumerCore:
         """Return records, revocations and losses; None if there are none yet: call again.
 
         The first call after a result begins a step: the last batch is completed, and announced
-        partitions are released or delayed (``docs/explanation/how-it-runs.md``, the rules of a
+        partitions are released or delayed (``docs/internals/how-it-runs.md``, the rules of a
         poll). ``expired`` ends the step with whatever there is. Raises an error once; a fatal error
         each time. When ``ended`` is True there will be no further result.
 

@@ -16,6 +16,7 @@ from sybil.parsers.markdown import CodeBlockParser
 
 from documentation.commands import check_command, split_commands
 from documentation.kafka_page import KafkaPage
+from documentation.site.mermaid import Picture
 
 DEADLINE = 60.0
 
@@ -110,3 +111,12 @@ class TomlBlocks(CodeBlockParser):
 
     def evaluate(self, example: Example) -> None:
         tomllib.loads(str(example.parsed))
+
+
+class MermaidBlocks(CodeBlockParser):
+    """Reads a picture; ``test_pictures.py`` compares it with the code."""
+
+    language = "mermaid"
+
+    def evaluate(self, example: Example) -> None:
+        Picture(str(example.parsed))

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "asyncrevoke"
 PAGE = "\n".join(
-    (ROOT / "docs" / "explanation" / f"{name}.md").read_text()
+    (ROOT / "docs" / "internals" / f"{name}.md").read_text()
     for name in ("architecture", "where-to-look", "how-it-runs", "changing-the-core")
 )
 REFERENCE = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
@@ -92,7 +92,7 @@ def test_every_file_and_table_on_the_page_exists() -> None:
 
 
 def test_the_page_answers_where_to_look() -> None:
-    page = (ROOT / "docs" / "explanation" / "where-to-look.md").read_text()
+    page = (ROOT / "docs" / "internals" / "where-to-look.md").read_text()
     answers = re.findall(r"^\| ([^|]+\?) \| (.+) \|$", page, flags=re.MULTILINE)
     assert len(answers) > 80
     unnamed = [question for question, answer in answers if "`" not in answer]

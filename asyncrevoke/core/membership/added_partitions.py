@@ -1,7 +1,7 @@
 """Which partitions were created since the subscription to their topic began.
 
 Records of these were all written while the group consumed the topic, so ``auto_offset_reset`` does
-not skip them (``docs/decisions/offsets/added-partitions.md``).
+not skip them (``docs/internals/decisions/consumer.md``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What one step of the iterator returns, and when.
 
-``docs/explanation/how-it-runs.md`` lists the rules of a poll.
+``docs/internals/how-it-runs.md`` lists the rules of a poll.
 
 A step begins with the first poll after a result: the last batch is completed, and announced
 revocations without records in flight complete. It ends with a result: records, a revocation, a
