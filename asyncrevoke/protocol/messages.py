@@ -392,15 +392,21 @@ class FetchResponse(KafkaMessage, frozen=True, kw_only=True):
 
 
 class ApiVersionsRequest(KafkaMessage, frozen=True, kw_only=True):
-    """Versions before 3 do not tell the broker the client's software (KIP-511)."""
+    """Versions before 3 do not tell the broker the client's software (KIP-511), and versions before
+    5 not which broker is expected (KIP-1242): both ``cluster_id`` and ``node_id``, or neither."""
 
     software_name: str
     software_version: str
+    cluster_id: str | None = None
+    node_id: int = -1
 
 
 class ApiVersionsResponse(KafkaMessage, frozen=True, kw_only=True):
-    """``ranges`` has the lowest and the highest version by API key; requests whose lowest version
-    is above the highest are left out. ``throttle_time`` is in seconds."""
+    """``error`` is REBOOTSTRAP_REQUIRED if another broker was expected.
+
+    ``ranges`` has the lowest and the highest version by API key; requests whose lowest version is
+    above the highest are left out. ``throttle_time`` is in seconds.
+    """
 
     error: ErrorCode
     ranges: Mapping[int, tuple[int, int]]

@@ -323,8 +323,15 @@ class BrokerProbed(NamedTuple):
     reachable: bool
 
 
+class OtherBroker(NamedTuple):
+    """The broker at the address of ``node`` has another id now, or is in another cluster, and says
+    so when a connection is opened (KIP-1242)."""
+
+    node: Node
+
+
 # What a connection reports by itself.
-ConnectionReport: TypeAlias = ConnectionSilent | BrokerThrottled
+ConnectionReport: TypeAlias = ConnectionSilent | BrokerThrottled | OtherBroker
 
 Event: TypeAlias = (
     Replied
@@ -335,5 +342,6 @@ Event: TypeAlias = (
     | Computed
     | ConnectionSilent
     | BrokerThrottled
+    | OtherBroker
     | BrokerProbed
 )

@@ -27,6 +27,7 @@ from asyncrevoke.core.io.effects import (
     Failed,
     FailureKind,
     Node,
+    OtherBroker,
     Replied,
     ResetConnection,
     Send,
@@ -234,7 +235,7 @@ class Outbox:
             case Computed(computation_id, result):
                 if (on_computed := self._computations.pop(computation_id, None)) is not None:
                     on_computed(now, result)
-            case ConnectionSilent() | BrokerThrottled() | BrokerProbed():
+            case ConnectionSilent() | BrokerThrottled() | OtherBroker() | BrokerProbed():
                 pass  # handled by SilentBrokers before
             case TimerFired(key):
                 if (on_timer := self._timers.pop(key, None)) is not None:

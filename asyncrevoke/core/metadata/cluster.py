@@ -294,7 +294,7 @@ class ClusterMetadata:
         match reply:
             case MetadataResponse(error=error) if error is not ErrorCode.none:
                 if error is ErrorCode.rebootstrap_required:
-                    self._bootstrap_again(now, "a broker has asked for it")
+                    self.bootstrap_again(now, "a broker has asked for it")
                 self._retry(now, node, error.name)
             case MetadataResponse() if reply.brokers:
                 self._succeeded(now, node, wanted, reply)
@@ -316,7 +316,7 @@ class ClusterMetadata:
         if self._failing_since is None:
             self._failing_since = now
         elif self._responded_to and now - self._failing_since >= _REBOOTSTRAP_AFTER:
-            self._bootstrap_again(now, "no broker has responded to a metadata request for long")
+            self.bootstrap_again(now, "no broker has responded to a metadata request for long")
         fields = {"tried": node.address, "reason": why}
         if not self._responded_to:
             fields["check"] = _WHAT_TO_CHECK
@@ -327,7 +327,7 @@ class ClusterMetadata:
         delay = self._backoff.failed()
         self._schedule(now, now + delay, spread=delay / 2)
 
-    def _bootstrap_again(self, now: float, reason: str) -> None:
+    def bootstrap_again(self, now: float, reason: str) -> None:
         """Forget the brokers and drop their connections: the next request resolves a bootstrap
         address again (KIP-1102). What is known of the topics is kept."""
         self._failing_since = now

@@ -1,4 +1,5 @@
-"""Brokers that do not respond and do not close their connections, or that throttle a connection."""
+"""Brokers that do not respond and do not close their connections, that throttle a connection, or
+that are other ones than metadata says."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from asyncrevoke.core.io.effects import (
     DropSilentConnections,
     Failed,
     FailureKind,
+    OtherBroker,
     ProbeBroker,
 )
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.metadata.coordinator import Coordinator
 
 _NEVER = float("inf")
+# Seconds between two attempts because of another broker.
+_BOOTSTRAP_INTERVAL = 10.0
 
 
 class SilentBrokers:
@@ -39,6 +43,8 @@ class SilentBrokers:
         self._coordinator = coordinator
         # Since when nothing was received of brokers that are being probed.
         self._probed: dict[Node, float] = {}
+        # When the bootstrap addresses may be asked again because of another broker.
+        self._bootstrap_from = -_NEVER
 
     def handle(self, now: float, event: Event) -> None:
         """Handle an event that is not routed yet."""
@@ -47,6 +53,8 @@ class SilentBrokers:
                 self._silent(now, node, since)
             case BrokerThrottled():
                 self._throttled(now, event)
+            case OtherBroker(node):
+                self._is_other(now, node)
             case BrokerProbed(node, begun_at, reachable):
                 since = self._probed.pop(node, _NEVER)
                 if reachable and since != _NEVER:
@@ -85,6 +93,17 @@ class SilentBrokers:
             request=event.request,
             seconds=event.throttle_time,
         )
+
+    def _is_other(self, now: float, node: Node) -> None:
+        """Its address is that of another broker: the cluster may have moved as a whole. If the
+        bootstrap addresses lead here again, requests to this broker go on to fail, and to be tried
+        again."""
+        if now < self._bootstrap_from:
+            return
+        self._bootstrap_from = now + _BOOTSTRAP_INTERVAL
+        why = f"{node.address} is not broker {node.node_id} of the cluster any more"
+        self._cluster.bootstrap_again(now, why)
+        self._cluster.refresh(now, why)
 
     def _failed(self, now: float, event: Failed, kind: FailureKind) -> None:
         node = self._outbox.asked_by(event)

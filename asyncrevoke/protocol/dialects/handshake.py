@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -41,13 +42,19 @@ _MILLISECONDS: Final = struct.Struct(">i")
 _RANGE: Final = struct.Struct(">hhh")
 _TAGGED_RANGE: Final = struct.Struct(">hhhB")
 _NO_TAGS: Final = b"\0"
+_NODE_ID: Final = struct.Struct(">i")
+# kio has no later version of ApiVersions.
+_HIGHEST_OF_KIO: Final = 4
 
 
 def api_versions(version: int) -> Dialect:
-    """Version 0 has no throttle time. Version 3 names the client's software (KIP-511)."""
-    q, r = schema("api_versions", version)
+    """Version 0 has no throttle time. Version 3 names the client's software (KIP-511), and version
+    5 the broker that is expected (KIP-1242). Its response is that of version 4."""
+    q, r = schema("api_versions", min(version, _HIGHEST_OF_KIO))
 
     def build(message: ApiVersionsRequest) -> object:
+        if version > _HIGHEST_OF_KIO:
+            raise ValueError(f"{message} is not a request of version {version}")
         if version < 3:
             return q.ApiVersionsRequest()
         return q.ApiVersionsRequest(
@@ -58,8 +65,11 @@ def api_versions(version: int) -> Dialect:
     def write(message: ApiVersionsRequest) -> bytes | None:
         if version < 3:
             return b""
-        texts = message.software_name.encode(), message.software_version.encode()
-        return b"".join(varint_bytes(len(text) + 1) + text for text in texts) + _NO_TAGS
+        named = _compact(message.software_name) + _compact(message.software_version)
+        if version < 5:
+            return named + _NO_TAGS
+        expected = _compact(message.cluster_id) + _NODE_ID.pack(message.node_id)
+        return named + expected + _NO_TAGS
 
     def read(
         frame: bytes | memoryview, offset: int, _: ApiVersionsRequest | None
@@ -70,7 +80,15 @@ def api_versions(version: int) -> Dialect:
             return None  # kio's decoder rejects it with a reason, or knows more
 
     kio = make(q.ApiVersionsRequest, build, r.ApiVersionsResponse, _versions)
-    return with_shortcut(kio, write, read)
+    return replace(with_shortcut(kio, write, read), version=version)
+
+
+def _compact(text: str | None) -> bytes:
+    """A compact nullable string."""
+    if text is None:
+        return varint_bytes(0)
+    data = text.encode()
+    return varint_bytes(len(data) + 1) + data
 
 
 def _versions(entity: ApiVersions0 | ApiVersions3) -> ApiVersionsResponse:

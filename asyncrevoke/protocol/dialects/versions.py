@@ -38,6 +38,8 @@ class Api(NamedTuple):
 
 _NO_TOPIC_IDS: Final = "topic ids (a topic that was created again is noticed later)"
 _NO_TOPIC_IDS_AT_ALL: Final = "topic ids (a topic that was created again is not noticed)"
+_NO_EXPECTED_BROKER: Final = "the check whether it is the broker that metadata names (KIP-1242)"
+_NO_CLIENT_NAME: Final = "the client's name in the broker's metrics"
 _NO_GROUPS: Final = "read its partitions with assign() and without group_id"
 _OLD_COMMAND: Final = "use a command of that server"
 
@@ -152,15 +154,17 @@ APIS: Final[Mapping[str, Api]] = {
         (Version(1),),
         "use a listener without SASL, or with TLS certificates",
     ),
-    # Version 4 adds features of the cluster (KIP-584), of which none are used.
+    # Version 4 adds features of the cluster (KIP-584), of which none are used. Version 5 is asked
+    # if the address has offered it before, and the broker there is known.
     "ApiVersions": Api(
         18,
         "the versions that a broker offers",
         (
-            Version(3),
-            Version(2, "the client's name in the broker's metrics"),
-            Version(1, "the client's name in the broker's metrics"),
-            Version(0, "the client's name in the broker's metrics; its throttle time"),
+            Version(5),
+            Version(3, _NO_EXPECTED_BROKER),
+            Version(2, f"{_NO_EXPECTED_BROKER}; {_NO_CLIENT_NAME}"),
+            Version(1, f"{_NO_EXPECTED_BROKER}; {_NO_CLIENT_NAME}"),
+            Version(0, f"{_NO_EXPECTED_BROKER}; {_NO_CLIENT_NAME}; its throttle time"),
         ),
         "no connection can be opened",
     ),

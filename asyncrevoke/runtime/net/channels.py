@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import BrokerProbed, Failed, FailureKind, Replied
+from asyncrevoke.core.io.effects import BrokerProbed, Failed, FailureKind, OtherBroker, Replied
 from asyncrevoke.core.io.link_silence import ConnectTimes
+from asyncrevoke.protocol.messages import MetadataResponse
 from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
-from asyncrevoke.runtime.net.connection import Connection, RequestFailed
+from asyncrevoke.runtime.net.connection import MOST_REPORTS, Connection, RequestFailed
 from asyncrevoke.runtime.net.decode_threads import DecodeThreads
+from asyncrevoke.runtime.net.fatal_errors import OtherBrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +114,8 @@ class Channels:
         # As much as one response may have, so they take no more than the fetch that fills them.
         self._buffers = ReceiveBuffers(config.buffer_memory // 2)
         self._closed = False
+        # As in the last Metadata response.
+        self._cluster_id: str | None = None
         # Connections that were replaced and still have requests in flight.
         self._retired: list[tuple[tuple[int, Channel], Connection]] = []
 
@@ -131,7 +135,7 @@ class Channels:
             if isinstance(response, RequestFailed):
                 on_reply(Failed(request_id, response.kind, response.detail))
             else:
-                on_reply(Replied(request_id, response))
+                on_reply(self._replied(request_id, response))
 
         connection.begin(
             send.message, done, within=send.timeout, silence_timeout=send.silence_timeout
@@ -156,7 +160,12 @@ class Channels:
             )
         except RequestFailed as failure:
             return Failed(send.request_id, failure.kind, failure.detail)
-        return Replied(send.request_id, response)
+        return self._replied(send.request_id, response)
+
+    def _replied(self, request_id: int, response: Response) -> Replied:
+        if isinstance(response, MetadataResponse):
+            self._cluster_id = response.cluster_id
+        return Replied(request_id, response)
 
     def reset(self, node: Node, channel: Channel) -> None:
         """Close the connection of a channel, if there is one; its requests in flight fail."""
@@ -315,8 +324,12 @@ class Channels:
                 within=within,
                 silence_timeout=silence_timeout,
                 reports=self._reports,
+                cluster_id=self._cluster_id,
             )
-        except RequestFailed:
+        except RequestFailed as failure:
+            is_other = isinstance(failure.__cause__, OtherBrokerError)
+            if is_other and self._reports.qsize() < MOST_REPORTS:
+                self._reports.put_nowait(OtherBroker(node))
             if loop.time() - begun_at >= within:
                 self._openings[node].timed_out()
             raise

@@ -50,7 +50,7 @@ _NEVER: Final = float("inf")
 _CLOSING_SECONDS: Final = 1.0
 _READ_FIRST: Final = 0.01
 # Nobody may take them.
-_MOST_REPORTS: Final = 1_000
+MOST_REPORTS: Final = 1_000
 
 
 class Connection:
@@ -113,12 +113,13 @@ class Connection:
         within: float,
         silence_timeout: float = _NEVER,
         reports: asyncio.Queue[ConnectionReport] | None = None,
+        cluster_id: str | None = None,
     ) -> Connection:
         """Connect, do TLS and SASL and look up the broker's versions, in at most ``within`` s.
 
         The kernel closes the connection when the peer acknowledges nothing for twice the
         ``silence_timeout`` in seconds. ``reports`` receives an event each time that nothing is
-        received, and for each throttle time.
+        received, and for each throttle time. ``cluster_id``: as for :func:`open_connection`.
 
         Raises ``RequestFailed``: AUTHENTICATION, or UNREACHABLE for everything else. If cancelled,
         the socket is closed.
@@ -127,7 +128,7 @@ class Connection:
         begun_at = loop.time()
         try:
             async with asyncio.timeout(within):
-                opened = await open_connection(node, config, buffers)
+                opened = await open_connection(node, config, buffers, cluster_id)
         except Exception as error:  # SASL libraries raise errors of their own
             raise opening_failure(error, node, config, within) from error
         opening = loop.time() - begun_at
@@ -339,7 +340,7 @@ class Connection:
             )
         if response.throttle_time:
             self.throttle(self._loop.time() + response.throttle_time)
-            if self._reports is not None and self._reports.qsize() < _MOST_REPORTS:
+            if self._reports is not None and self._reports.qsize() < MOST_REPORTS:
                 name = request_name(pending.message)
                 self._reports.put_nowait(BrokerThrottled(self.node, name, response.throttle_time))
         if pending.done is not None:

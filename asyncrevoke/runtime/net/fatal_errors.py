@@ -68,6 +68,10 @@ class NoKafkaBrokerError(Exception):
     connection was opened. The message is the reason, of which ``__cause__`` may have the error."""
 
 
+class OtherBrokerError(Exception):
+    """A broker responds that it has another id than the one expected, or is in another cluster."""
+
+
 def node_name(node: Node) -> str:
     """A broker's name in a message."""
     address = printable(node.address)  # from the metadata of a broker
@@ -142,6 +146,11 @@ def _failure_of(
             FailureKind.AUTHENTICATION,
             f"{where} rejected the authentication with {config.sasl_mechanism}: {error}; check"
             f" {_CREDENTIALS.get(config.sasl_mechanism, _NAME_AND_PASSWORD)}",
+        )
+    if isinstance(error, OtherBrokerError):
+        return RequestFailed(
+            FailureKind.UNREACHABLE,
+            f"{where} is another broker now, or in another cluster (REBOOTSTRAP_REQUIRED)",
         )
     if isinstance(error, NoTokenError):
         return RequestFailed(FailureKind.UNREACHABLE, f"{where}: {error}")

@@ -1,8 +1,10 @@
 """Opens a connection: TCP, TLS, the versions of requests that the broker offers, and SASL.
 
-The versions are asked for with the newest ApiVersions request that this client knows. A broker that
-lacks it says so, or its server or proxy closes the connection or sends something else: it is then
-asked in a lower version, and what an address has answered is remembered for the next connection.
+The versions are asked for with version 3 of ApiVersions. A broker that lacks it says so, or its
+server or proxy closes the connection or sends something else: it is then asked in a lower version,
+and what an address has answered is remembered for the next connection. If it has offered version 5,
+that one is used where the cluster and the broker are known: a broker that is another one says so,
+and nothing is read from it or written to it.
 
 Until the broker is authenticated, its responses have smaller limits, and are rejected by their
 declared size, before memory is taken for them.
@@ -13,6 +15,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from msgspec.structs import replace
 
 from asyncrevoke.config.software import __version__
 from asyncrevoke.protocol import codec
@@ -32,7 +36,7 @@ from asyncrevoke.runtime.net.authentication.errors import (
     without_secrets,
 )
 from asyncrevoke.runtime.net.authentication.session import AuthenticatedSession
-from asyncrevoke.runtime.net.fatal_errors import NoKafkaBrokerError
+from asyncrevoke.runtime.net.fatal_errors import NoKafkaBrokerError, OtherBrokerError
 from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
 from asyncrevoke.runtime.net.sockets import FAILED_ADDRESSES, abort_transport, connect_socket
 
@@ -45,9 +49,13 @@ if TYPE_CHECKING:
 
 # What brokers count their clients by (KIP-511).
 _SOFTWARE: Final = ApiVersionsRequest(software_name="asyncrevoke", software_version=__version__)
-_NEWEST: Final = codec.versions(ApiVersionsRequest)[0]
+_VERSIONS: Final = codec.versions(ApiVersionsRequest)
+# Names the broker that is expected (KIP-1242).
+_NAMES_BROKER: Final = _VERSIONS[0]
+# Of an address that has not answered yet.
+_FIRST: Final = _VERSIONS[1]
 # All servers answer it.
-_OLDEST: Final = codec.versions(ApiVersionsRequest)[-1]
+_OLDEST: Final = _VERSIONS[-1]
 # Versions of a thousand requests take 6 kB.
 _LARGEST_VERSIONS: Final = 1024 * 1024
 # Kerberos has the largest tokens; Kafka's brokers accept at most 512 kB from clients.
@@ -77,35 +85,44 @@ class AnsweredVersions:
     """The version of ApiVersions to ask each address in, for all connections of the process."""
 
     def __init__(self) -> None:
-        # Of the addresses that are not to be asked in the newest version.
+        # Of the addresses that are to be asked in a version below the first.
         self._versions: dict[SocketAddress, int] = {}
-        # Those that have answered neither the newest nor the oldest when they were asked last.
+        # Those that have answered neither the first nor the oldest when they were asked last.
         self._without_answer: set[SocketAddress] = set()
+        # Those that compare themselves with the broker that is expected.
+        self._comparing: set[SocketAddress] = set()
 
-    def to_ask(self, address: SocketAddress) -> int:
-        """The version that it has answered, or the newest."""
-        return self._versions.get(address, _NEWEST)
+    def to_ask(self, address: SocketAddress, *, names_broker: bool = False) -> int:
+        """The version that it has answered, or the first; if the request ``names_broker``, the one
+        that has it, if the address offers that."""
+        if names_broker and address in self._comparing:
+            return _NAMES_BROKER
+        return self._versions.get(address, _FIRST)
 
-    def answered(self, address: SocketAddress, version: int) -> None:
-        """Ask it in this version from now on."""
+    def answered(self, address: SocketAddress, version: int, highest: int = 0) -> None:
+        """Ask it in this version from now on; ``highest`` is the highest that it offers."""
         self._without_answer.discard(address)
         self._note(address, version)
+        if version >= _FIRST and highest >= _NAMES_BROKER:
+            self._comparing.add(address)
 
     def not_answered(self, address: SocketAddress, version: int) -> bool:
-        """Ask it in the oldest version next, or in the newest if this was the oldest. Returns
+        """Ask it in the oldest version next, or in the first if this was the oldest. Returns
         whether to ask at once: a server that hangs up gets no more than one connection for each
         attempt, except for the first."""
         at_once = version != _OLDEST and address not in self._without_answer
         if version == _OLDEST:
             self._without_answer.add(address)
-        self._note(address, _NEWEST if version == _OLDEST else _OLDEST)
+        self._note(address, _FIRST if version == _OLDEST else _OLDEST)
         return at_once
 
     def _note(self, address: SocketAddress, version: int) -> None:
-        if len(self._versions) + len(self._without_answer) > _MOST_ADDRESSES:
-            self._versions.clear()
-            self._without_answer.clear()
-        if version == _NEWEST:
+        known = (self._versions, self._without_answer, self._comparing)
+        if sum(map(len, known)) > _MOST_ADDRESSES:
+            for each in known:
+                each.clear()
+        self._comparing.discard(address)
+        if version >= _FIRST:
             self._versions.pop(address, None)
         else:
             self._versions[address] = version
@@ -115,24 +132,26 @@ ANSWERED_VERSIONS: Final = AnsweredVersions()
 
 
 async def open_connection(
-    node: Node, config: ConsumerConfig, buffers: ReceiveBuffers
+    node: Node, config: ConsumerConfig, buffers: ReceiveBuffers, cluster_id: str | None = None
 ) -> OpenedConnection:
     """Open a connection to ``node`` with the security options of ``config``; large frames are
-    received in ``buffers``.
+    received in ``buffers``. ``cluster_id``: the cluster in which the broker has the node's id.
 
-    Raises OSError, NoKafkaBrokerError, UnsupportedVersion, and the errors of
+    Raises OSError, NoKafkaBrokerError, OtherBrokerError, UnsupportedVersion, and the errors of
     :mod:`asyncrevoke.runtime.net.authentication.errors`. Has no time limit of its own; if
     cancelled, the socket is closed without waiting for its peer. Starts no thread, except for
     GSSAPI and the name lookup.
     """
     while True:
         try:
-            return await _attempt(node, config, buffers)
+            return await _attempt(node, config, buffers, cluster_id)
         except _AskLowerError:
             continue
 
 
-async def _attempt(node: Node, config: ConsumerConfig, buffers: ReceiveBuffers) -> OpenedConnection:
+async def _attempt(
+    node: Node, config: ConsumerConfig, buffers: ReceiveBuffers, cluster_id: str | None
+) -> OpenedConnection:
     loop = asyncio.get_running_loop()
     sock = await connect_socket(node.host, node.port)
     handshake = Handshake(config, buffers)
@@ -146,7 +165,7 @@ async def _attempt(node: Node, config: ConsumerConfig, buffers: ReceiveBuffers) 
             ssl=tls,
             server_hostname=None if tls is None else node.host,
         )
-        opened = await handshake.run(address, node.host)
+        opened = await handshake.run(address, node, cluster_id)
     except BaseException as error:
         # A proxy or a firewall may accept a connection, and leave it without a response.
         if address is not None and not isinstance(error, _AskLowerError):
@@ -174,15 +193,20 @@ class Handshake:
         self._session: AuthenticatedSession | None = None
         self._throttled_until = float("-inf")
 
-    async def run(self, address: SocketAddress, host: str) -> OpenedConnection:
+    async def run(
+        self, address: SocketAddress, node: Node, cluster_id: str | None
+    ) -> OpenedConnection:
         """Look up the versions, and authenticate; to be called when TLS is done.
 
-        ``host`` is what the principal of Kerberos has.
+        The principal of Kerberos has the host of ``node``.
         """
-        await self._look_up_versions(address)
+        request = _SOFTWARE
+        if cluster_id is not None and node.node_id >= 0:
+            request = replace(_SOFTWARE, cluster_id=cluster_id, node_id=node.node_id)
+        await self._look_up_versions(address, request)
         if self._config.security_protocol.startswith("SASL_"):
             self.frames.limit(_LARGEST_SASL)
-            await self._authenticate(host)
+            await self._authenticate(node.host)
         if self._failure is not None:
             raise self._failure
         transport = cast("asyncio.Transport", self.frames.transport)
@@ -192,21 +216,22 @@ class Handshake:
 
     # --- versions --------------------------------------------------------------------------------
 
-    async def _look_up_versions(self, address: SocketAddress) -> None:
-        version = ANSWERED_VERSIONS.to_ask(address)
+    async def _look_up_versions(self, address: SocketAddress, request: ApiVersionsRequest) -> None:
+        named = request.cluster_id is not None
+        version = ANSWERED_VERSIONS.to_ask(address, names_broker=named)
         try:
-            while (response := await self._ask_versions(version)).error is not ErrorCode.none:
+            while True:
+                response = cast("ApiVersionsResponse", await self._request(request, version))
+                if response.error is ErrorCode.none:
+                    break
                 version = _lower(version, response)
         except _NoAnswerError as error:
             if ANSWERED_VERSIONS.not_answered(address, version):
                 raise _AskLowerError from error
             raise
-        ANSWERED_VERSIONS.answered(address, version)
+        _, highest = response.ranges.get(codec.api_key(ApiVersionsRequest), (0, 0))
+        ANSWERED_VERSIONS.answered(address, version, highest)
         self._versions = response.ranges
-
-    async def _ask_versions(self, version: int) -> ApiVersionsResponse:
-        response = await self._request(_SOFTWARE, version)
-        return cast("ApiVersionsResponse", response)
 
     # --- SASL ------------------------------------------------------------------------------------
 
@@ -303,7 +328,10 @@ def _is_unsupported(frame: bytes | memoryview) -> bool:
 
 
 def _lower(version: int, response: ApiVersionsResponse) -> int:
-    """The version to ask in after this error. Raises NoKafkaBrokerError if there is none."""
+    """The version to ask in after this error. Raises NoKafkaBrokerError if there is none, and
+    OtherBrokerError if another broker was expected."""
+    if version == _NAMES_BROKER and response.error is ErrorCode.rebootstrap_required:
+        raise OtherBrokerError
     name = response.error.name.upper()
     if version == _OLDEST:
         raise NoKafkaBrokerError(f"it responds to ApiVersions with {name}")
@@ -312,10 +340,10 @@ def _lower(version: int, response: ApiVersionsResponse) -> int:
     lowest, highest = response.ranges.get(codec.api_key(ApiVersionsRequest), (_OLDEST, _OLDEST))
     if lowest > version:
         raise NoKafkaBrokerError(
-            f"it offers versions {lowest} to {highest} of ApiVersions, this client supports"
-            f" {_OLDEST} to {_NEWEST}: upgrade asyncrevoke"
+            f"it offers versions {lowest} to {highest} of ApiVersions, this client asks in"
+            f" {_OLDEST} to {version}: upgrade asyncrevoke"
         )
-    return max(_OLDEST, min(highest, version - 1))
+    return max((each for each in _VERSIONS if each <= highest and each < version), default=_OLDEST)
 
 
 def _check(error: ErrorCode, said: str, request: str) -> None:

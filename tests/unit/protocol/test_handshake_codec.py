@@ -6,6 +6,7 @@ import random
 import struct
 
 import pytest
+from msgspec.structs import replace
 from wire.frames import response_frames as frames
 
 from asyncrevoke.protocol import codec, messages
@@ -23,12 +24,29 @@ def decoded(version: int, body: bytes) -> ApiVersionsResponse:
     return response
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS[1:])
 def test_a_request_is_written_as_kio_writes_it(version: int) -> None:
     dialect = codec._dialect(ApiVersionsRequest, version)
     body = codec.encode_request(SOFTWARE, version)
     assert body == codec._build(dialect, SOFTWARE, version)
     assert body == (b"\x0casyncrevoke\x041.2\0" if version == 3 else b"")
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "written"),
+    [("abc", 258, b"\x04abc\0\0\1\2"), (None, -1, b"\0\xff\xff\xff\xff")],
+)
+def test_version_5_has_the_cluster_and_the_broker_that_are_expected(
+    cluster_id: str | None, node_id: int, written: bytes
+) -> None:
+    # As in ApiVersionsRequest.json of Apache Kafka 4.4: after the software, a nullable string and
+    # an int32. kio 0.6.5 does not have it.
+    assert VERSIONS[0] == 5
+    request = replace(SOFTWARE, cluster_id=cluster_id, node_id=node_id)
+    assert codec.encode_request(request, 5) == b"\x0casyncrevoke\x041.2" + written + b"\0"
+    assert codec.encode_header(ApiVersionsRequest, 5, 7, "c") == b"\0\x12\0\5\0\0\0\7\0\1c\0"
+    with pytest.raises(ValueError, match="is not a request of version 5"):
+        codec.encode_request(replace(request, node_id=2**31), 5)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.scripted_environment import NODES, ScriptedRequests, topic
+from unit.core.scripted_environment import BOOTSTRAP, NODES, ScriptedRequests, topic
 
 from asyncrevoke.core.io.effects import (
     BrokerProbed,
@@ -16,6 +16,7 @@ from asyncrevoke.core.io.effects import (
     Failed,
     FailureKind,
     Node,
+    OtherBroker,
     ProbeBroker,
     Replied,
     Send,
@@ -68,7 +69,8 @@ class Watched(ScriptedRequests):
         )
 
     def see(
-        self, event: ConnectionSilent | BrokerThrottled | BrokerProbed | Replied | Failed
+        self,
+        event: ConnectionSilent | BrokerThrottled | OtherBroker | BrokerProbed | Replied | Failed,
     ) -> None:
         if isinstance(event, (Replied, Failed)):
             del self.open[event.request_id]
@@ -112,6 +114,30 @@ def test_a_throttled_connection_is_no_failure_and_is_logged_when_it_is_news() ->
     world.advance(60.0)
     world.see(throttled)
     assert world.named("throttled by a quota")[-1].level == "info"
+
+
+def test_another_broker_at_an_address_leads_to_the_bootstrap_addresses() -> None:
+    world = Watched()
+    world.see(OtherBroker(NODES[2]))
+    assert {node for node, _ in world.resets} == {*NODES.values(), *BOOTSTRAP}
+    send, _ = world.only(MetadataRequest)
+    assert send.node in BOOTSTRAP
+    (event,) = world.named("connecting to the bootstrap addresses again")
+    assert event.fields["reason"] == f"{NODES[2].address} is not broker 2 of the cluster any more"
+
+
+def test_bootstrap_addresses_that_lead_to_another_broker_again_are_left_alone_for_10_s() -> None:
+    world = Watched()
+    asked: list[Node] = []
+    for _ in range(60):
+        world.see(OtherBroker(NODES[2]))
+        for send in world.sends(MetadataRequest):
+            asked.append(send.node)
+            world.respond_to_metadata(topic("orders", {0: 1, 1: 2}))
+        world.advance(0.5)
+    assert len(asked) == 3
+    assert set(asked) <= set(BOOTSTRAP)
+    assert len(world.named("connecting to the bootstrap addresses again")) == 3
 
 
 def test_it_is_looked_for_every_second_until_another_one_is_named_or_it_responds() -> None:
