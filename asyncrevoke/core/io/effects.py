@@ -8,7 +8,8 @@ event. Who carries them out (the asyncio driver, or a simulation) reports the re
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from asyncrevoke.model import Record, TopicPartition
@@ -172,11 +173,13 @@ class NotifyKind(enum.Enum):
 
 class Notify(NamedTuple):
     """Call the listener, as a notification (KIP-429). ``partitions`` is never empty. Delivery of
-    the instances with ``instance_ids`` waits until ``listener_called``."""
+    the instances with ``instance_ids`` waits until ``listener_called``. ``released`` are the last
+    positions of partitions that are not assigned any more."""
 
     kind: NotifyKind
     partitions: frozenset[TopicPartition]
     instance_ids: tuple[int, ...] = ()
+    released: Mapping[TopicPartition, int | None] = MappingProxyType({})
 
 
 class EnterLifespan(NamedTuple):

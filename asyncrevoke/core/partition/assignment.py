@@ -40,7 +40,8 @@ class Assignment:
         self._before_first_tracker_id = next(_CONSUMERS) << _TRACKER_ID_BITS
         self._last_tracker_id = self._before_first_tracker_id
         self._instances = 0
-        self._notices: dict[NotifyKind, dict[TopicPartition, None]] = {
+        # With the last positions of partitions that have ended.
+        self._notices: dict[NotifyKind, dict[TopicPartition, int | None]] = {
             kind: {} for kind in _NOTICE_ORDER
         }
         self.in_flight = 0
@@ -120,7 +121,7 @@ class Assignment:
         if instance.state is InstanceState.INIT:
             instance.transition(InstanceTransition.POSITIONED)
             self.lifespans.positioned(instance, offset)
-            self._notice(NotifyKind.ASSIGNED, instance.partition)
+            self._notices[NotifyKind.ASSIGNED][instance.partition] = offset
         self._reactions.position_changed(instance)
 
     def rewind(self, instance: PartitionInstance) -> None:
@@ -257,6 +258,7 @@ class Assignment:
 
     def end(self, instance: PartitionInstance, step: InstanceTransition) -> None:
         """Release or lose an instance, which never commits again."""
+        position = self.position(instance)
         self.take_back()
         shown = instance.tracker is not None
         self.in_flight -= instance.in_flight
@@ -272,9 +274,9 @@ class Assignment:
         instance.set_buffer(None)
         if instance.state is InstanceState.LOST:
             self.lost[instance.partition] = instance
-            self._notice(NotifyKind.LOST, instance.partition)
+            self._notices[NotifyKind.LOST][instance.partition] = position
         elif shown:
-            self._notice(NotifyKind.REVOKED, instance.partition)
+            self._notices[NotifyKind.REVOKED][instance.partition] = position
 
     @staticmethod
     def _current_tracker_id(instance: PartitionInstance) -> tuple[int, ...]:
@@ -286,9 +288,6 @@ class Assignment:
         return self._skipped + sum(
             buffer.skipped_completed for buffer in buffers if buffer is not None
         )
-
-    def _notice(self, kind: NotifyKind, partition: TopicPartition) -> None:
-        self._notices[kind][partition] = None
 
     def wait(self, call_id: int) -> None:
         """Complete this call with the next :meth:`flush_notices` that finds partitions."""
@@ -309,9 +308,10 @@ class Assignment:
             self._waiting.clear()
         for kind, partitions in self._notices.items():
             if partitions:
-                waiting: tuple[int, ...] = ()
                 if kind is NotifyKind.ASSIGNED:
                     live = (self._live[each] for each in partitions if each in self._live)
                     waiting = self.lifespans.pending_listener_calls(live)
-                self._outbox.put(Notify(kind, frozenset(partitions), waiting))
+                    self._outbox.put(Notify(kind, frozenset(partitions), waiting))
+                else:
+                    self._outbox.put(Notify(kind, frozenset(partitions), (), partitions.copy()))
                 partitions.clear()

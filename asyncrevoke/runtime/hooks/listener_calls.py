@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.io.effects import Notify, NotifyKind
 from asyncrevoke.errors import CallbackTimeoutError
-from asyncrevoke.runtime.hooks.application_calls import calling
+from asyncrevoke.model import TopicPartition
+from asyncrevoke.runtime.hooks.application_calls import calling, is_called_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +27,16 @@ def awaits_assignment(listener: object) -> bool:
     return inspect.iscoroutinefunction(getattr(listener, "on_partitions_assigned", None))
 
 
+class _Call(NamedTuple):
+    """A callback and its argument, the instances that wait for it, and the last positions of
+    partitions that are released."""
+
+    name: str
+    argument: object
+    waiting: tuple[int, ...] = ()
+    released: Mapping[TopicPartition, int | None] = MappingProxyType({})
+
+
 class ListenerCalls:
     """The calls of a listener that are pending. The driver runs :meth:`run` while there are any.
 
@@ -33,8 +46,7 @@ class ListenerCalls:
     def __init__(self, listener: object, max_poll_interval: float) -> None:
         self._listener = listener
         self._longest_call = max_poll_interval if awaits_assignment(listener) else None
-        # The name of a callback, what it is given, and the instances that wait for it.
-        self._pending: deque[tuple[str, object, tuple[int, ...]]] = deque()
+        self._pending: deque[_Call] = deque()
         self._error: Exception | None = None
 
     @property
@@ -45,13 +57,18 @@ class ListenerCalls:
     def queue(self, notifications: Iterable[Notify]) -> None:
         """Queue these calls, in the order lost, revoked, assigned."""
         self._pending.extend(
-            (f"on_partitions_{notify.kind.value}", notify.partitions, notify.instance_ids)
+            _Call(f"on_partitions_{notify.kind.value}", *notify[1:])
             for notify in sorted(notifications, key=lambda notify: _ORDER[notify.kind])
         )
 
     def queue_delayed_revocation(self, blocking: Sequence[BlockingRecord]) -> None:
         """Queue the call for records that delay a revocation."""
-        self._pending.append(("on_revocation_delayed", blocking, ()))
+        self._pending.append(_Call("on_revocation_delayed", blocking))
+
+    def released(self) -> Mapping[TopicPartition, int | None]:
+        """The last positions of the partitions that the calling callback is told of, because they
+        are not assigned any more; empty outside of a callback."""
+        return self._pending[0].released if is_called_by(self) else {}
 
     def take_error(self) -> Exception | None:
         """The first exception since this was last called; None while calls are pending."""
@@ -71,7 +88,7 @@ class ListenerCalls:
         If cancelled, the current call is cancelled as well.
         """
         while self._pending:
-            name, argument, waiting = self._pending[0]
+            name, argument, waiting, _ = self._pending[0]
             try:
                 await self._call_in_time(name, argument)
             except asyncio.CancelledError as cancelled:

@@ -34,9 +34,9 @@ class RebalanceListener:
     def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> Done:
         """These are released, their offsets committed; another member may have them now.
 
-        When the consumer closes, ``assignment()``, ``position()``, ``committed()`` and other calls
-        that change nothing work as in a rebalance. ``commit()``, ``pause()`` and the like raise
-        ConsumerClosedError.
+        ``position()`` of them returns where they stood, ``committed()`` what was committed. When
+        the consumer closes, these, ``assignment()`` and other calls that change nothing work as in
+        a rebalance. ``commit()``, ``pause()`` and the like raise ConsumerClosedError.
         """
 
     def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> Done:

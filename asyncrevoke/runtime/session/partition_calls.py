@@ -105,9 +105,13 @@ class PartitionCalls(SessionCalls):
     def position(self, partition: Partition) -> int | None:
         """The offset of the next record to be delivered, None while it is unknown.
 
-        Raises IllegalStateError if the partition is not assigned.
+        In ``on_partitions_revoked`` and ``on_partitions_lost``, for a partition that the callback
+        is called with: where it stood when it was released. Raises IllegalStateError if the
+        partition is not assigned.
         """
-        return self._readable().core.position(to_partition(partition))
+        session, asked = self._readable(), to_partition(partition)
+        released = session.listener.released()
+        return released[asked] if asked in released else session.core.position(asked)
 
     async def committed(
         self, *partitions: Partition

@@ -59,7 +59,7 @@ class Session:
         self.bootstrap = parts.bootstrap
         self.lifespans = parts.hooks.lifespans
         self._driver = parts.driver
-        self._listener = parts.hooks.listener
+        self.listener = parts.hooks.listener
         self._owners = parts.hooks.owners
         self._reads = parts.hooks.reads
         self._loop = asyncio.get_running_loop()
@@ -240,7 +240,7 @@ class Session:
             await asyncio.sleep(0)
         expired = False
         while True:
-            if (error := self._listener.take_error()) is not None:
+            if (error := self.listener.take_error()) is not None:
                 raise error
             if driver.error is not None:
                 raise driver.error
@@ -486,7 +486,7 @@ class Session:
     async def aclose(self, *, graceful: bool = True) -> None:
         """Close within ``close_timeout``; see :meth:`Shutdown.aclose`."""
         self.check_loop()
-        if graceful and is_called_by(self.membership, self._listener):
+        if graceful and is_called_by(self.membership, self.listener):
             raise would_wait("aclose()", "call consumer.stop() instead, and return")
         self._reads.report()
         await self._shutdown.aclose(graceful=graceful)

@@ -337,6 +337,6 @@ def test_the_listener_gets_losses_first_and_nothing_twice() -> None:
     round_.assignment.flush_notices()
     notices = [e for e in round_.outbox.take() if isinstance(e, Notify)]
     assert notices == [
-        Notify(NotifyKind.LOST, frozenset([B])),
-        Notify(NotifyKind.REVOKED, frozenset([A])),
+        Notify(NotifyKind.LOST, frozenset([B]), released={B: 0}),
+        Notify(NotifyKind.REVOKED, frozenset([A]), released={A: 0}),
     ]
