@@ -18,6 +18,7 @@ import re
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,7 @@ async def cell(client: str, capability: str, arguments: Sequence[str], log: Path
 async def server(name: str, wanted: Sequence[str], folder: Path) -> ServerOutcome:
     """All programs on one server."""
     kind = SERVERS[name]
+    day = datetime.now(UTC).date().isoformat()
     cells: dict[str, dict[str, str | None]] = {each: {} for each in wanted}
     at_once = asyncio.Semaphore(AT_ONCE)
 
@@ -96,7 +98,8 @@ async def server(name: str, wanted: Sequence[str], folder: Path) -> ServerOutcom
         capability: {client: found[client] for client in CLIENTS if client in found}
         for capability, found in cells.items()
     }
-    return ServerOutcome(kind.version, ordered)
+    versions = {client: importlib.metadata.version(client) for client in CLIENTS}
+    return ServerOutcome(kind.version, day, versions, ordered)
 
 
 async def main() -> int:
@@ -117,8 +120,7 @@ async def main() -> int:
             folder = (options.folder or Path(scratch)) / re.sub(r"\W+", "-", name)
             folder.mkdir(parents=True, exist_ok=True)
             found[name] = await server(name, options.capabilities, folder)
-    clients = {client: importlib.metadata.version(client) for client in CLIENTS}
-    outcome = Outcome(clients, found)
+    outcome = Outcome(found)
     if options.results is not None:
         save(_merged(outcome, options.results), options.results)
     problems = differences(outcome)
@@ -143,8 +145,9 @@ def _merged(outcome: Outcome, path: Path) -> Outcome:
             continue
         cells = {**(before.cells if before else {}), **now.cells}
         ordered = {each: cells[each] for each in CAPABILITIES if each in cells}
-        servers[name] = ServerOutcome(now.version, ordered)
-    return Outcome(outcome.clients, servers)
+        whole = before if before and len(now.cells) < len(CAPABILITIES) else now
+        servers[name] = ServerOutcome(now.version, whole.day, whole.clients, ordered)
+    return Outcome(servers)
 
 
 if __name__ == "__main__":

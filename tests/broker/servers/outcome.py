@@ -33,15 +33,18 @@ class ServerOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """One server: by capability and client None if it worked, or what was reported."""
 
     version: str
+    day: str = ""
+    """Of the last run with every capability, as ``2026-11-29``."""
+    clients: dict[str, str] = {}
+    """The versions of the clients in that run."""
     cells: dict[str, dict[str, str | None]] = {}
     skipped: str = ""
     """Why the server was not started."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A run: the versions of the clients, and the servers by name."""
+    """The servers by name."""
 
-    clients: dict[str, str]
     servers: dict[str, ServerOutcome]
 
 

@@ -54,6 +54,14 @@ def _cells(outcome: Outcome, reasons: tuple[Reason, ...]) -> Iterator[str]:
     tried = {name: found for name, found in outcome.servers.items() if found.cells}
     yield "| | " + " | ".join(_title(name, found.version) for name, found in tried.items()) + " |"
     yield "|---|" + "---|" * len(tried)
+    for label, facts in (
+        ("last run", [found.day for found in tried.values()]),
+        *(
+            (f"{peer} of that run", [found.clients[peer] for found in tried.values()])
+            for peer in CLIENTS[1:]
+        ),
+    ):
+        yield f"| {label} | " + " | ".join(facts) + " |"
     numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, each in enumerate(_of(outcome, reasons), 1):
         for capability in each.capabilities:
