@@ -281,6 +281,11 @@ class KafkaBroker(RunningBroker):
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="asyncrevoke-kafka-"))
             self._remove = weakref.finalize(self, _remove_tree, self._folder, os.getpid())
+        if "," in str(self._folder):
+            raise BrokerStartError(
+                f"Apache Kafka splits log.dirs at commas, and {self._folder} has one: use a folder "
+                "without commas in its path"
+            )
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 

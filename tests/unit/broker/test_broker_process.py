@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from asyncrevoke.broker.broker import KafkaBroker
 from asyncrevoke.broker.errors import BrokerStartError
 from asyncrevoke.broker.process.process import BrokerProcess, run_to_end, tail
 
@@ -155,3 +156,10 @@ def test_tail_is_the_last_lines(tmp_path: Path) -> None:
     log.write_text("".join(f"line {number}\n" for number in range(1000)))
     assert tail(log, 2) == "line 998\nline 999"
     assert tail(tmp_path / "nothing") == ""
+
+
+def test_a_folder_that_kafka_would_split_is_refused_and_not_made(tmp_path: Path) -> None:
+    broker = KafkaBroker(folder=tmp_path / "data,2")
+    with pytest.raises(BrokerStartError, match=r"data,2 has one: use a folder without commas"):
+        _ = broker.log_path
+    assert not list(tmp_path.iterdir())
