@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 # The most characters that are shown of a value or a key.
 _LONGEST = 100_000
 _NAMED = 20
+_CLIENT_ID = "asyncrevoke-dead-letters"
+# Seconds in which a broker must respond before anything is read.
+_RESPONSE_TIMEOUT = 10.0
 
 dead_letters = typer.Typer(
     help="List, show and replay dead letters: records that could not be handled.",
@@ -316,12 +319,19 @@ def _opened(
     topic: str, connection: ConnectionOptions, *, idempotent: bool = True
 ) -> DeadLetterTopic:
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+    from asyncrevoke.groups.cluster import GroupsClient
+
+    async def wait_for_broker() -> None:
+        config = connection.config(request_timeout=_RESPONSE_TIMEOUT, client_id=_CLIENT_ID)
+        async with GroupsClient(config):
+            pass
 
     logging.getLogger("asyncrevoke").addHandler(logging.NullHandler())
-    options = connection.consumer_options(
-        client_id="asyncrevoke-dead-letters", idempotent=idempotent
-    )
-    return DeadLetterTopic(topic, **options)
+    options = connection.consumer_options(client_id=_CLIENT_ID, idempotent=idempotent)
+    letters = DeadLetterTopic(topic, **options)
+    # Reading waits longer for brokers, which may be restarting: if none responds, say so first.
+    asyncio.run(wait_for_broker())
+    return letters
 
 
 async def _find(

@@ -109,11 +109,7 @@ class DeadLetterTopic:
         while reader.left:
             step = await reader.next(_RECORDS)
             if step is None:
-                (partition, end), *_ = reader.left.items()
-                raise DeadLettersError(
-                    f"{partition} cannot be read beyond offset {reader.positions[partition]}, and "
-                    f"ends at {end}: no progress for {self._no_progress_timeout:g} s"
-                )
+                raise DeadLettersError(reader.no_progress())
             if step.lost:
                 raise DeadLettersError(f"{self.topic} was deleted or recreated while it was read")
             yield [r for r in step.records if r.offset < ranges[r.topic_partition].stop]

@@ -140,6 +140,8 @@ class Replay:
         """
         if not self._with_journal:
             return await self._run(None)
+        # No journal is made for a topic that does not exist.
+        await self._letters.ends()
         path = self._options.journal or Path(f"{self._letters.topic}.replay.jsonl")
         with ReplayJournal(path, self._letters.topic) as journal:
             return await self._run(journal)

@@ -65,6 +65,14 @@ class Reader:
             if loop.time() > deadline:
                 return None
 
+    def no_progress(self) -> str:
+        """What :meth:`next` did not read in time, for an error."""
+        (partition, end), *_ = self.left.items()
+        return (
+            f"{partition} cannot be read beyond offset {self.positions[partition]}, and is to be "
+            f"read to {end}: no progress for {self._no_progress_timeout:g} s"
+        )
+
     def _moved(self) -> bool:
         moved = False
         for partition, end in list(self.left.items()):

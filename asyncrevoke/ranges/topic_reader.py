@@ -130,11 +130,7 @@ class TopicReader:
         while reader.left:
             step = await reader.next()
             if step is None:
-                (partition, end), *_ = reader.left.items()
-                raise RequestTimeoutError(
-                    f"{partition} cannot be read beyond offset {reader.positions[partition]}, and "
-                    f"is to be read to {end}: no progress for {self._no_progress_timeout:g} s"
-                )
+                raise RequestTimeoutError(reader.no_progress())
             if step.lost:
                 raise PartitionLostError(step.lost)
             slices = {

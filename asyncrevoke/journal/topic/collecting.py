@@ -118,11 +118,7 @@ async def _to_the_end(
     while reader.left:
         step = await reader.next()
         if step is None:
-            (partition, end), *_ = reader.left.items()
-            raise JournalError(
-                f"{partition} cannot be read beyond offset {reader.positions[partition]}, and is "
-                f"to be read to {end}: no progress for {_NO_PROGRESS:g} s"
-            )
+            raise JournalError(reader.no_progress())
         if step.lost:
             raise JournalError(f"{next(iter(step.lost))} was deleted while it was read")
         for record in step.records:

@@ -41,7 +41,9 @@ def test_options_of_the_library_are_shownas_flags() -> None:
     assert as_flags("name another file: journal=PATH") == "name another file: --journal PATH"
 
 
-def test_an_unreachable_cluster_names_flags_of_the_command() -> None:
-    result = CliRunner().invoke(app, ["groups", "--bootstrap-servers", "localhost:1"])
+@pytest.mark.parametrize("command", [["groups"], ["dead-letters", "list", "orders.dlq"]])
+@pytest.mark.timeout(30)
+def test_an_unreachable_cluster_names_flags_of_the_command(command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "--bootstrap-servers", "localhost:1"])
     assert result.exit_code == 1
     assert "check --bootstrap-servers ..., --security-protocol ..." in result.output

@@ -28,6 +28,7 @@ from asyncrevoke.testing import cluster as topic_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
+    from pathlib import Path
 
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 
@@ -439,3 +440,15 @@ def test_the_reason_against_a_record_quotes_the_beginning_of_its_origin_only() -
     assert isinstance(found, NoDeadLetter)
     assert "no name of a topic" in found.why
     assert len(found.why) < 200
+
+
+async def test_a_replay_of_a_missing_topic_makes_no_journal(tmp_path: Path) -> None:
+    class Missing(ThreeDeadLetters):
+        async def ends(self) -> dict[TopicPartition, range]:
+            raise DeadLettersError("there is no topic")
+
+    path = tmp_path / "orders.dlq.replay.jsonl"
+    replay = Replay(cast("DeadLetterTopic", Missing()), ReplayOptions(journal=path))
+    with pytest.raises(DeadLettersError, match="there is no topic"):
+        await replay.run()
+    assert not path.exists()
