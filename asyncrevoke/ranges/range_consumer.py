@@ -51,6 +51,11 @@ class RangeConsumer(Consumer):
         session = self._entered()
         session.call(lambda: session.core.fetch_until(session.now(), ends))
 
+    def leave_out_older(self, times: Mapping[TopicPartition, int]) -> None:
+        """These assigned partitions stand where :meth:`offsets_for_times` has found these times
+        (ms): return no older records before the first one at or after its time."""
+        self._entered().core.seeking.leave_out_older(times)
+
     async def offset_ranges(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, range]:

@@ -21,6 +21,7 @@ from asyncrevoke.model import PollResult, TopicPartition
 from asyncrevoke.printable import shown_option
 from asyncrevoke.ranges.consumers import consumer_of
 from asyncrevoke.ranges.reader import Reader
+from asyncrevoke.runtime.session.partition_calls import to_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +52,8 @@ class TopicReader:
     of the log), and ends before the first record at or after ``until`` (None: at the end that the
     log has on entering; with ``read_committed`` the last stable offset). Both are datetimes with a
     time zone, or timedeltas: how long ago. A range of offsets is read whole, so with timestamps of
-    producers it may have some records of other times.
+    producers it may have some records of other times. If brokers look ``since`` up only
+    approximately, older records are left out until the first one at or after it.
 
     ``options`` are those of ``Consumer``; nothing is committed, and ``group_id`` is refused. If
     retention removes records of the range meanwhile, reading goes on at the start of the log, or
@@ -92,6 +94,8 @@ class TopicReader:
         self._until = _checked("until", until)
         self._no_progress_timeout = no_progress_timeout
         self._ranges: Mapping[TopicPartition, range] = {}
+        # The time (ms) by which the start of a range was looked up.
+        self._times: dict[TopicPartition, int] = {}
         self._consumer: RangeConsumer | None = None
         self._reader: Reader | None = None
 
@@ -112,6 +116,7 @@ class TopicReader:
         self._consumer = consumer
         self._reader = Reader(consumer, self._ranges, self._no_progress_timeout)
         self._reader.begin()
+        consumer.leave_out_older(self._times)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -164,6 +169,8 @@ class TopicReader:
         stops = {tp: each.stop for tp, each in whole.items()}
         if since is not None:
             starts |= await _offsets_at(consumer, since, stops)
+            clock = consumer.wall_clock
+            self._times = {tp: to_timestamp(tp, since, clock) for tp in partitions}
         if until is not None:
             stops |= await _offsets_at(consumer, until, stops)
         return {tp: range(starts[tp], max(starts[tp], stops[tp])) for tp in partitions}

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from asyncrevoke.core.fetch.responses import FetchResponses
     from asyncrevoke.core.io.outbox import Outbox
     from asyncrevoke.core.io.wall_clock import WallClock
-    from asyncrevoke.core.partition.record_buffer import RecordBuffer
+    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.core.partition.record_buffer import RecordBuffer, SoughtTime
     from asyncrevoke.model import Record, TopicPartition
 
 
@@ -87,21 +88,40 @@ class RecordCollector:
         """Its position has moved all the same."""
         self._empty.append(cursor)
 
-    def check_time(self, buffer: RecordBuffer, first: Record) -> None:
+    def leave_out_older(
+        self, instance: PartitionInstance, buffer: RecordBuffer, records: list[Record]
+    ) -> list[Record]:
         """See :class:`.cursor.CollectorState`. Logged once."""
-        sought, at = buffer.time_sought, first.timestamp
-        buffer.set_time_sought(None)
-        if sought is None or not 0 <= at < sought or self._is_approximate:
-            return
-        self._is_approximate = True
-        self._outbox.emit(
-            "warning",
-            "brokers look offsets up by time only approximately; older records come first",
-            partition=str(buffer.partition),
-            offset=first.offset,
-            timestamp=at,
-            sought=sought,
-        )
+        sought = buffer.time_sought
+        assert sought is not None
+        if sought.end is None:
+            first = records[0]
+            # If the broker has named a control marker, or a record that is aborted or compacted
+            # away, older records may follow.
+            if first.offset != sought.offset or not 0 <= first.timestamp < sought.timestamp:
+                buffer.set_time_sought(None)
+                return records
+            sought = sought._replace(end=instance.high_watermark)
+            buffer.set_time_sought(sought)
+            self._log_approximate(first, sought)
+        assert sought.end is not None
+        for index, record in enumerate(records):
+            if record.timestamp >= sought.timestamp or record.offset >= sought.end:
+                buffer.set_time_sought(None)
+                return records[index:]
+        return []
+
+    def _log_approximate(self, first: Record, sought: SoughtTime) -> None:
+        if not self._is_approximate:
+            self._is_approximate = True
+            self._outbox.emit(
+                "warning",
+                "brokers look offsets up by time only approximately; older records are left out",
+                partition=str(first.topic_partition),
+                offset=first.offset,
+                timestamp=first.timestamp,
+                sought=sought.timestamp,
+            )
 
     @property
     def is_ready(self) -> bool:

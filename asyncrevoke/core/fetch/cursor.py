@@ -58,8 +58,12 @@ class CollectorState(Protocol):
     def nothing_to_deliver(self, cursor: PartitionCursor, /) -> None:
         """It had batches without records to deliver."""
 
-    def check_time(self, buffer: RecordBuffer, first: Record, /) -> None:
-        """The first record is taken from a position that was looked up by time."""
+    def leave_out_older(
+        self, instance: PartitionInstance, buffer: RecordBuffer, records: list[Record], /
+    ) -> list[Record]:
+        """Those of these records that follow the first one at or after the time by which the broker
+        was asked for the position."""
+        ...
 
 
 class PartitionCursor:
@@ -285,7 +289,9 @@ class PartitionCursor:
             self._left = 0
             return records
         elif buffer.time_sought is not None:
-            self._collector.check_time(buffer, records[0])
+            records = self._collector.leave_out_older(self.instance, buffer, records)
+            if not records:
+                self._collector.nothing_to_deliver(self)
         self._left -= len(records)
         return records
 

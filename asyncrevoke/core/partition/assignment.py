@@ -148,11 +148,13 @@ class Assignment:
         leader_epoch: int,
     ) -> None:
         self.reader_records.forget(instance)
-        if instance.buffer is not None:
-            self._skipped += instance.buffer.skipped_completed
         buffer = RecordBuffer(
             instance.partition, tracker.tracker_id, offset, finished, leader_epoch
         )
+        if (old := instance.buffer) is not None:
+            self._skipped += old.skipped_completed
+            if old.tracker_id == tracker.tracker_id:
+                buffer.set_time_sought(old.time_sought)
         instance.set_buffer(buffer)
 
     def read_abandoned_again(self, instance: PartitionInstance) -> None:

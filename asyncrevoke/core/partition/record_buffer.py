@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
 from asyncrevoke.model import UnreadableRecord
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 # A batch that unpacks to more takes some milliseconds to decode. Uncompressed batches are smaller
 # unless max.message.bytes was raised.
 LARGE_BATCH = 2**20 + 2**16
+
+
+class SoughtTime(NamedTuple):
+    """The broker has named ``offset`` as the first record at or after ``timestamp`` (ms). If it is
+    older, so may be others before ``end``, the end of the log at that moment."""
+
+    timestamp: int
+    offset: int
+    end: int | None = None
 
 
 class RecordBuffer:
@@ -54,8 +63,8 @@ class RecordBuffer:
         self.position = position
         self.completed_earlier = completed_earlier
         self.skipped_completed = 0
-        # The timestamp (ms) by which the broker was asked for this position, until it is checked.
-        self.time_sought: int | None = None
+        # Until a record at or after that time is found.
+        self.time_sought: SoughtTime | None = None
         self.fetch_position = position
         self.fetch_epoch = leader_epoch
         self.leader_epoch = leader_epoch
@@ -87,9 +96,9 @@ class RecordBuffer:
         """Deliver the records of the completion map too: the map is wrong."""
         self.completed_earlier = None
 
-    def set_time_sought(self, timestamp: int | None) -> None:
-        """The broker has named this position as the first record at or after ``timestamp``."""
-        self.time_sought = timestamp
+    def set_time_sought(self, sought: SoughtTime | None) -> None:
+        """Leave out older records, if the broker has named an offset before the first later one."""
+        self.time_sought = sought
 
     def set_checked_epoch(self, leader_epoch: int) -> None:
         """The log of the leader of this epoch contains what was fetched."""

@@ -13,6 +13,7 @@ from asyncrevoke.core.io.effects import Channel, Failed
 from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.core.io.wait_log import WaitLog
 from asyncrevoke.core.partition.instance import InstanceState
+from asyncrevoke.core.partition.record_buffer import SoughtTime
 from asyncrevoke.core.position.reset_log import ResetCause, ResetLog
 from asyncrevoke.core.position.search import AwaitedOffset, PositionSearch
 from asyncrevoke.errors import (
@@ -438,7 +439,7 @@ class PositionResolver:
             listed = OffsetAndMetadata(found.offset, "", found.leader_epoch)
             self._found(now, instance, listed, from_reset=True)
             if search.timestamp >= 0 and instance.buffer is not None:
-                instance.buffer.set_time_sought(search.timestamp)
+                instance.buffer.set_time_sought(SoughtTime(search.timestamp, found.offset))
         elif search.end is not None and search.awaits is AwaitedOffset.TIMESTAMP:
             offset, leader_epoch = search.end
             end = OffsetAndMetadata(offset, "", leader_epoch)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.core.io.effects import CompleteRequest
 from asyncrevoke.core.partition.instance import InstanceState
-from asyncrevoke.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.core.partition.record_buffer import RecordBuffer, SoughtTime
 from asyncrevoke.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP
 
@@ -111,6 +111,14 @@ class Seeking:
             instance = self.live(partition)
             instance.set_fetch_end(end)
             self.positioned(instance)
+
+    def leave_out_older(self, times: Mapping[TopicPartition, int]) -> None:
+        """The positions of these partitions are where the broker has named the first record at or
+        after these times (ms): leave older records out before that one."""
+        for partition, timestamp in times.items():
+            buffer = self.live(partition).buffer
+            if buffer is not None:
+                buffer.set_time_sought(SoughtTime(timestamp, buffer.position))
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""

@@ -45,6 +45,7 @@ class Log:
         self.stalls = False
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
+        self.left_out_before: dict[TopicPartition, int] = {}
         self.closed = False
 
     async def start(self) -> Self:
@@ -73,6 +74,12 @@ class Log:
             grown = self.ends[tp] + 3
             found[tp] = None if offset >= grown else OffsetAndTimestamp(offset, offset * 1000, 0)
         return found
+
+    def wall_clock(self) -> float:
+        return 0.0
+
+    def leave_out_older(self, times: Mapping[TopicPartition, int]) -> None:
+        self.left_out_before |= times
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         self.positions = dict.fromkeys(partitions, 0)
@@ -144,6 +151,8 @@ async def test_it_reads_from_the_first_record_since_to_the_first_one_at_until(
         assert reader.ranges == {A: first, B: second}
         assert await offsets(reader) == {A: list(first), B: list(second)}
     assert log.closed
+    sought = {} if since is None else dict.fromkeys((A, B), math.ceil(since.timestamp() * 1000))
+    assert log.left_out_before == sought
 
 
 async def test_a_timedelta_counts_back_from_entering(

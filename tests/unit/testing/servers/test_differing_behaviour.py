@@ -12,7 +12,8 @@ import pytest
 from unit.testing.servers.published_brokers import BY_NAME
 from unit.testing.servers.published_cluster import PublishedConsumer
 
-from asyncrevoke import Consumer, InconsistentGroupError, PublishError
+from asyncrevoke import Consumer, InconsistentGroupError, PublishError, TopicPartition
+from asyncrevoke.core.partition.record_buffer import SoughtTime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -152,7 +153,7 @@ async def test_offsets_that_stay_unstable_are_waited_for_with_one_sentence_and_a
         assert t.committed("orders", 0) == 1
 
 
-async def test_records_older_than_the_time_sought_are_named_once(
+async def test_records_older_than_the_time_sought_are_left_out_and_named_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     consumer = Consumer(group_id="billing", auto_offset_reset=timedelta(minutes=30))
@@ -172,10 +173,58 @@ async def test_records_older_than_the_time_sought_are_named_once(
             await t.publish("orders", str(number), partition=0, timestamp=now - minutes * 60_000)
         await t.give(("orders", 0))
         await t.advance(10)
-        assert handled == ["2", "3", "4", "5"], "from 30 minutes ago on, and two before"
+        assert handled == ["4", "5"], "2 and 3 are older than 30 minutes"
+        assert t.committed("orders", 0) == 6
     (line,) = (each for each in caplog.messages if "only approximately" in each)
     assert "partition=orders-0" in line
     assert "offset=2" in line
+
+
+@pytest.mark.parametrize(
+    ("named", "read"),
+    [
+        (1, ["3", "4", "0", "5"]),
+        # The broker has named a record that cannot be read, such as a control marker.
+        (0, ["1", "2", "3", "4", "0", "5"]),
+    ],
+)
+async def test_older_records_come_only_after_the_first_one_of_the_time_sought(
+    named: int, read: list[str]
+) -> None:
+    consumer = Consumer("orders", group_id="billing")
+    orders = TopicPartition("orders", 0)
+    async with PublishedConsumer(BY_NAME["Bufstream"], consumer, partitions=1) as t:
+        for number in (0, 1, 2, 3, 4, 0):
+            await t.publish("orders", str(number), timestamp=1000 * (number + 1))
+        consumer.seek(orders, 1)
+        assert consumer._session is not None
+        buffer = consumer._session.core.seeking.live(orders).buffer
+        assert buffer is not None
+        buffer.set_time_sought(SoughtTime(4000, named))
+        values: list[str] = []
+        for _ in range(6):
+            step = await consumer.poll(timeout=1, max_records=1)
+            values += [(record.value or b"").decode() for record in step.records]
+            if len(values) == len(read) - 1:
+                await t.publish("orders", "5", timestamp=1000)
+        assert values == read
+        assert consumer.position(orders) == 7
+
+
+async def test_records_written_later_are_not_older_than_the_time_sought() -> None:
+    consumer = Consumer("orders", group_id="billing")
+    orders = TopicPartition("orders", 0)
+    async with PublishedConsumer(BY_NAME["Bufstream"], consumer, partitions=1) as t:
+        for _ in range(3):
+            await t.publish("orders", "old", timestamp=1000)
+        consumer.seek(orders, 0)
+        assert consumer._session is not None
+        consumer._session.core.seeking.leave_out_older({orders: 4000})
+        assert not (await consumer.poll(timeout=1)).records
+        assert consumer.position(orders) == 3
+        await t.publish("orders", "new", timestamp=1000)
+        (record,) = (await consumer.poll(timeout=1)).records
+        assert record.value == b"new"
 
 
 async def test_a_broker_that_returns_nothing_inside_a_batch_is_named_after_ten_seconds(
