@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fast_depends import Depends as Depends
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.config.inherit import INHERIT
-    from asyncrevoke.consumer import Consumer, RebalanceListener
-    from asyncrevoke.errors import (
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.config.inherit import INHERIT
+    from asyncrevoke.client.errors import (
         AsyncRevokeError,
         AuthenticationError,
         BrokerError,
@@ -45,16 +44,7 @@ if TYPE_CHECKING:
         UnreadableRecordError,
         UnsupportedVersionError,
     )
-    from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
-    from asyncrevoke.handlers.matching.header_match import by_header
-    from asyncrevoke.handlers.policy.batch import BatchError
-    from asyncrevoke.handlers.policy.context import HandlerContext
-    from asyncrevoke.handlers.policy.limits import RateLimit
-    from asyncrevoke.handlers.policy.middleware import CallNext
-    from asyncrevoke.handlers.policy.retry import Pause, Retry
-    from asyncrevoke.handlers.policy.retry_topic import RetryTopic
-    from asyncrevoke.handlers.registry import Router
-    from asyncrevoke.model import (
+    from asyncrevoke.client.model import (
         BlockingRecord,
         BrokerPattern,
         FailurePause,
@@ -68,9 +58,22 @@ if TYPE_CHECKING:
         TopicPartition,
         UnwrittenRecords,
     )
-    from asyncrevoke.producing.message import Message
-    from asyncrevoke.ranges.topic_reader import TopicReader
-    from asyncrevoke.runtime.session.probe import Probe
+    from asyncrevoke.client.producing.message import Message
+    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.runtime.session.probe import Probe
+    from asyncrevoke.consumer import Consumer, RebalanceListener
+    from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
+    from asyncrevoke.handlers.matching.header_match import by_header
+    from asyncrevoke.handlers.policy.batch import BatchError
+    from asyncrevoke.handlers.policy.context import HandlerContext
+    from asyncrevoke.handlers.policy.limits import RateLimit
+    from asyncrevoke.handlers.policy.middleware import CallNext
+    from asyncrevoke.handlers.policy.registration import HandlerOptions
+    from asyncrevoke.handlers.policy.retry import Pause, Retry
+    from asyncrevoke.handlers.policy.retry_topic import RetryTopic
+    from asyncrevoke.handlers.registry import Router
+    from asyncrevoke.handlers.task_group import TrackedTaskGroup
+    from asyncrevoke.replays.ranges.topic_reader import TopicReader
 
     __version__: str
 
@@ -99,6 +102,7 @@ __all__ = [
     "HandlerCancelledError",
     "HandlerContext",
     "HandlerExitError",
+    "HandlerOptions",
     "HandlerProcessError",
     "HandlerTimeoutError",
     "Health",
@@ -116,6 +120,7 @@ __all__ = [
     "Pause",
     "PollResult",
     "Probe",
+    "Producer",
     "PublishError",
     "RateLimit",
     "RebalanceListener",
@@ -128,6 +133,7 @@ __all__ = [
     "TopicAuthorizationError",
     "TopicPartition",
     "TopicReader",
+    "TrackedTaskGroup",
     "UnmatchedRecordError",
     "UnreadableRecordError",
     "UnsupportedVersionError",
@@ -135,27 +141,29 @@ __all__ = [
     "by_header",
 ]
 
-_ERRORS = "asyncrevoke.errors"
-_MODEL = "asyncrevoke.model"
+_ERRORS = "asyncrevoke.client.errors"
+_MODEL = "asyncrevoke.client.model"
 _MODULES = {
-    "INHERIT": "asyncrevoke.config.inherit",
+    "INHERIT": "asyncrevoke.client.config.inherit",
     "AssignedPartition": "asyncrevoke.handlers.lifespans.assigned_partition",
     "BatchError": "asyncrevoke.handlers.policy.batch",
     "BlockingRecord": _MODEL,
     "CallNext": "asyncrevoke.handlers.policy.middleware",
     "Consumer": "asyncrevoke.consumer",
-    "ConsumerConfig": "asyncrevoke.config",
+    "ConsumerConfig": "asyncrevoke.client.config",
     "FailurePause": _MODEL,
     "GroupMetadata": _MODEL,
     "HandlerContext": "asyncrevoke.handlers.policy.context",
+    "HandlerOptions": "asyncrevoke.handlers.policy.registration",
     "Health": _MODEL,
     "BrokerPattern": _MODEL,
-    "Message": "asyncrevoke.producing.message",
+    "Message": "asyncrevoke.client.producing.message",
     "OffsetAndMetadata": _MODEL,
     "OffsetAndTimestamp": _MODEL,
     "Pause": "asyncrevoke.handlers.policy.retry",
     "PollResult": _MODEL,
-    "Probe": "asyncrevoke.runtime.session.probe",
+    "Producer": "asyncrevoke.client.producing.producer",
+    "Probe": "asyncrevoke.client.runtime.session.probe",
     "RateLimit": "asyncrevoke.handlers.policy.limits",
     "RebalanceListener": "asyncrevoke.consumer",
     "Record": _MODEL,
@@ -165,7 +173,8 @@ _MODULES = {
     "RunningHandler": _MODEL,
     "TopicPartition": _MODEL,
     "UnwrittenRecords": _MODEL,
-    "TopicReader": "asyncrevoke.ranges.topic_reader",
+    "TrackedTaskGroup": "asyncrevoke.handlers.task_group",
+    "TopicReader": "asyncrevoke.replays.ranges.topic_reader",
     "by_header": "asyncrevoke.handlers.matching.header_match",
 }
 
@@ -174,7 +183,7 @@ def __getattr__(name: str) -> object:
     if name == "Depends":
         return _depends()
     if name == "__version__":
-        from asyncrevoke.config.software import __version__ as version
+        from asyncrevoke.client.config.software import __version__ as version
 
         return version
     if name not in __all__:

@@ -8,35 +8,40 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.config.inherit import INHERIT
-from asyncrevoke.errors import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.config.inherit import INHERIT
+from asyncrevoke.client.errors import (
     ConfigError,
     ConsumerClosedError,
     FatalError,
     HandlerExitError,
     IllegalStateError,
 )
+from asyncrevoke.client.runtime.hooks.journal_hooks import SessionJournal, check_journal
+from asyncrevoke.client.runtime.hooks.observers import check_observer
+from asyncrevoke.client.runtime.hooks.rebalance_listener import RebalanceListener, check_listener
+from asyncrevoke.client.runtime.loop.event_loop import check_event_loop
+from asyncrevoke.client.runtime.loop.main_script import check_main_script
+from asyncrevoke.client.runtime.loop.signals import DrainOnSignals
+from asyncrevoke.client.runtime.session.partition_calls import PartitionCalls
+from asyncrevoke.client.runtime.session.probe import probe
+from asyncrevoke.client.runtime.session.record_calls import RecordCalls
+from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
+from asyncrevoke.client.runtime.session.subscription_calls import SubscriptionCalls, read_from
 from asyncrevoke.handlers.host import HandlerHost
-from asyncrevoke.runtime.hooks.journal_hooks import SessionJournal, check_journal
-from asyncrevoke.runtime.hooks.observers import check_observer
-from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener, check_listener
-from asyncrevoke.runtime.loop.event_loop import check_event_loop
-from asyncrevoke.runtime.loop.main_script import check_main_script
-from asyncrevoke.runtime.loop.signals import DrainOnSignals
-from asyncrevoke.runtime.session.partition_calls import PartitionCalls
-from asyncrevoke.runtime.session.probe import probe
-from asyncrevoke.runtime.session.record_calls import RecordCalls
-from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
-from asyncrevoke.runtime.session.subscription_calls import SubscriptionCalls, read_from
 
 if TYPE_CHECKING:
     import re
     from collections.abc import AsyncGenerator, Callable
     from typing import Self, Unpack
 
-    from asyncrevoke.config import ConsumerOptions, GroupProtocol, OrderBy
-    from asyncrevoke.config.inherit import Inherit
+    from asyncrevoke.client.config import ConsumerOptions, GroupProtocol, OrderBy
+    from asyncrevoke.client.config.inherit import Inherit
+    from asyncrevoke.client.model import BrokerPattern, GroupMetadata, Health
+    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.runtime.hooks.observer import Observer
+    from asyncrevoke.client.runtime.session.probe import Probe
+    from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, Resources
     from asyncrevoke.handlers.lifespans.lifespan_function import L
@@ -45,11 +50,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.retry import Retry
     from asyncrevoke.handlers.registry import F, Router
     from asyncrevoke.handlers.task_group import TrackedTaskGroup
-    from asyncrevoke.model import BrokerPattern, GroupMetadata, Health
-    from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.runtime.hooks.observer import Observer
-    from asyncrevoke.runtime.session.probe import Probe
-    from asyncrevoke.runtime.session.session import Session
 
 __all__ = ["Consumer", "RebalanceListener"]
 
@@ -93,7 +93,8 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         journal: SessionJournal | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        from asyncrevoke.runtime.session.open_session import open_session  # before a loop runs
+        # Before a loop runs.
+        from asyncrevoke.client.runtime.session.open_session import open_session
 
         self._open_session = open_session
         self._config = ConsumerConfig.from_options(**options)
@@ -136,7 +137,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
 
     def _check_assignors(self) -> None:
         if len(self._config.assignors) > 1 or not isinstance(self._config.assignors[0], str):
-            from asyncrevoke.core.assignors import choose_protocol, find_assignors
+            from asyncrevoke.client.core.assignors import choose_protocol, find_assignors
 
             choose_protocol(find_assignors(self._config.assignors))
 
@@ -451,8 +452,6 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 "draining; a second signal ends the process at once", signal=number.name
             )
             session.stop()
-
-    # --- states ----------------------------------------------------------------------------------
 
     def _entered_once(self) -> Session:
         if self._session is None:

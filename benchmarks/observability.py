@@ -132,9 +132,9 @@ def _observe(consumer: Consumer, variant: Variant) -> AsyncGenerator[bytes] | No
         provider.add_span_processor(BatchSpanProcessor(InMemorySpanExporter()))
         consumer.observe(OpenTelemetryTracing(provider, new_traces=0.001))
     if variant.page:
-        from asyncrevoke.dashboard.app import Dashboard
-        from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
-        from asyncrevoke.dashboard.history import History
+        from asyncrevoke.web.dashboard.app import Dashboard
+        from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
+        from asyncrevoke.web.dashboard.history import History
 
         history = History("benchmark")
         consumer.observe(ConsumerWatch(history))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.reading import SessionState
-from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncrevoke.errors import AsyncRevokeError
+from asyncrevoke.client.errors import AsyncRevokeError
 
 
 class TopicError(AsyncRevokeError):

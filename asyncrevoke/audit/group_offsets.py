@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.observer import committed_offsets
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.observer import committed_offsets
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.journal.topic.offsets_snapshot import OffsetsSnapshot
 
 

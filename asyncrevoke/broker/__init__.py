@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from asyncrevoke.broker.cluster import KafkaCluster
     from asyncrevoke.broker.errors import BrokerMissingError, BrokerRequestError, BrokerStartError
     from asyncrevoke.broker.listeners.security import Security
+    from asyncrevoke.broker.listeners.tokens import unsigned_token
     from asyncrevoke.broker.running import RunningBroker
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "RunningBroker",
     "Security",
     "start_broker",
+    "unsigned_token",
 ]
 
 _MODULES = {
@@ -33,6 +35,7 @@ _MODULES = {
     "RunningBroker": "running",
     "Security": "listeners.security",
     "start_broker": "choice",
+    "unsigned_token": "listeners.tokens",
 }
 
 

@@ -20,11 +20,11 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta
 
 from asyncrevoke.broker.errors import BrokerRequestError
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import host_and_port, printable
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.printable import host_and_port, printable
+from asyncrevoke.client.protocol.messages import (
     LATEST_TIMESTAMP,
     EntityRequest,
     EntityResponse,
@@ -34,8 +34,8 @@ from asyncrevoke.protocol.messages import (
     MetadataResponse,
     OffsetQuery,
 )
-from asyncrevoke.runtime.net.fatal_errors import RequestFailed
-from asyncrevoke.runtime.net.single_request import request_blocking
+from asyncrevoke.client.runtime.net.fatal_errors import RequestFailed
+from asyncrevoke.client.runtime.net.single_request import request_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kio.schema.create_topics.v7.response import CreatableTopicResult
     from kio.schema.delete_topics.v5.response import DeletableTopicResult
 
-    from asyncrevoke.protocol.messages import Entities, Request, Response
+    from asyncrevoke.client.protocol.messages import Entities, Request, Response
 
     ResponseT = TypeVar("ResponseT")
     ResultT = TypeVar(

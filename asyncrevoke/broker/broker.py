@@ -32,7 +32,7 @@ from asyncrevoke.broker.process.properties import (
     properties_text,
 )
 from asyncrevoke.broker.running import RunningBroker
-from asyncrevoke.errors import ConfigError, IllegalStateError
+from asyncrevoke.client.errors import ConfigError, IllegalStateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

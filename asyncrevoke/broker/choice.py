@@ -9,8 +9,8 @@ from asyncrevoke.broker.broker import KafkaBroker
 from asyncrevoke.broker.docker import DockerBroker, engine_responds
 from asyncrevoke.broker.errors import BrokerMissingError
 from asyncrevoke.broker.external import ExternalBroker
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

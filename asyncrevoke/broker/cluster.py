@@ -10,7 +10,7 @@ from asyncrevoke.broker.broker import START_TIMEOUT, KafkaBroker
 from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.broker.process.properties import BrokerNode, new_cluster_id
 from asyncrevoke.broker.running import RunningBroker
-from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.client.errors import IllegalStateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Errors of starting a broker, and of requests to it."""
 
-from asyncrevoke.errors import AsyncRevokeError
-from asyncrevoke.printable import printable_lines
+from asyncrevoke.client.errors import AsyncRevokeError
+from asyncrevoke.client.printable import printable_lines
 
 
 class BrokerStartError(AsyncRevokeError):

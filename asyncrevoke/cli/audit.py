@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.audited_group import AuditSettings
     from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
     from asyncrevoke.audit.results.audit_result import AuditResult
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
 
 _NEEDED = ("duckdb", "filelock", "jinja2", "numpy", "pyarrow", "xxhash")
 _SHOWN = 20
@@ -132,7 +132,7 @@ async def _group_offsets(
     """The broker's committed offsets, or those of a collected journal's snapshot. None, after a
     line on stderr, if neither has any."""
     from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
-    from asyncrevoke.groups.errors import GroupsError
+    from asyncrevoke.client.groups.errors import GroupsError
     from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
 
     snapshot = read_snapshot(path, group, topic)

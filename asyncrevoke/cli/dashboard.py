@@ -13,11 +13,11 @@ from rich.console import Console
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import print_error
-from asyncrevoke.config.topics import check_topics
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config.topics import check_topics
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
-    from asyncrevoke.dashboard.group_watch import GroupWatch
+    from asyncrevoke.web.dashboard.group_watch import GroupWatch
 
 
 @connects
@@ -53,10 +53,10 @@ def dashboard(
 
     Example: `asyncrevoke dashboard --group billing --bootstrap-servers kafka-1:9092 --open`
     """
-    from asyncrevoke.dashboard.group_watch import GroupWatch
-    from asyncrevoke.dashboard.history import History
-    from asyncrevoke.dashboard.server import served
-    from asyncrevoke.dashboard.stored_letters import StoredLetters
+    from asyncrevoke.web.dashboard.group_watch import GroupWatch
+    from asyncrevoke.web.dashboard.history import History
+    from asyncrevoke.web.dashboard.server import served
+    from asyncrevoke.web.dashboard.stored_letters import StoredLetters
 
     messages = Console(stderr=True)
     try:

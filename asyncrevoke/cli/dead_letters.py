@@ -30,10 +30,10 @@ from asyncrevoke.cli.terminal import (
     print_value,
     table_console,
 )
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import counted, printable
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -291,7 +291,7 @@ def reprocess(
     Example: `asyncrevoke dead-letters reprocess orders.dlq app:consumer --error TimeoutError`
     """
     from asyncrevoke.dead_letters.reprocessing import Reprocessing
-    from asyncrevoke.target import TargetError, find_consumer
+    from asyncrevoke.replays.target import TargetError, find_consumer
 
     async def run(consumer: Consumer, letters: DeadLetterTopic) -> ReprocessResult:
         chosen = filtered.chosen()
@@ -318,8 +318,8 @@ def reprocess(
 def _opened(
     topic: str, connection: ConnectionOptions, *, idempotent: bool = True
 ) -> DeadLetterTopic:
+    from asyncrevoke.client.groups.cluster import GroupsClient
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
-    from asyncrevoke.groups.cluster import GroupsClient
 
     async def wait_for_broker() -> None:
         config = connection.config(request_timeout=_RESPONSE_TIMEOUT, client_id=_CLIENT_ID)

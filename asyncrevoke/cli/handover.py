@@ -19,8 +19,8 @@ from asyncrevoke.cli.terminal import (
     print_line,
     table_console,
 )
-from asyncrevoke.errors import AsyncRevokeError
-from asyncrevoke.printable import printable
+from asyncrevoke.client.errors import AsyncRevokeError
+from asyncrevoke.client.printable import printable
 
 if TYPE_CHECKING:
     from asyncrevoke.spark.handovers.group_handover import Handover

@@ -26,15 +26,15 @@ from asyncrevoke.cli.terminal import (
     print_line,
     table_console,
 )
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import printable
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.journal.reading import JournalContent, SessionState
-    from asyncrevoke.model import TopicPartition
 
 
 journal = typer.Typer(
@@ -188,9 +188,9 @@ def collect(
 
 async def _committed(config: ConsumerConfig, group: str) -> Mapping[TopicPartition, int]:
     """The committed offsets of the group. Empty, after a line on stderr, if they cannot be read."""
-    from asyncrevoke.groups.cluster import GroupsClient
-    from asyncrevoke.groups.errors import GroupsError
-    from asyncrevoke.groups.observer import committed_offsets
+    from asyncrevoke.client.groups.cluster import GroupsClient
+    from asyncrevoke.client.groups.errors import GroupsError
+    from asyncrevoke.client.groups.observer import committed_offsets
 
     try:
         async with GroupsClient(config) as brokers:

@@ -21,14 +21,14 @@ from asyncrevoke.cli.options.flags import as_flags
 from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.options.replay_options import ErrorsName, TargetArgument
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_line
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
-from asyncrevoke.printable import counted, printable
-from asyncrevoke.target import TargetError, find_consumer
+from asyncrevoke.client.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.client.printable import counted, printable
+from asyncrevoke.replays.target import TargetError, find_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.places import Place
     from asyncrevoke.spark.replays.progress import ReplayProgress
@@ -221,8 +221,8 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
 
 
 def _print_report(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
-    from asyncrevoke.pages.files import write_report_file
     from asyncrevoke.spark.replays.report_page import report_page
+    from asyncrevoke.web.pages.files import write_report_file
 
     if report is None and "://" not in out:
         report = Path(out) / f"report-{result.run_id}.html"

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from asyncrevoke.cli.options.flags import as_flags
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
-from asyncrevoke.printable import printable, printable_json, printable_lines
+from asyncrevoke.client.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.client.printable import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Generator

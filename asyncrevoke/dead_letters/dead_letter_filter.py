@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - a public field
 from typing import TYPE_CHECKING
 
-from asyncrevoke.config.topics import check_topics
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config.topics import check_topics
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from asyncrevoke.dead_letters.stored_dead_letter import StoredDeadLetter

@@ -6,8 +6,10 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.config.topics import check_topics
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.config.topics import check_topics
+from asyncrevoke.client.errors import BrokerError, IllegalStateError
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.listing import Counting, Listing
@@ -17,19 +19,17 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     read_dead_letter,
 )
 from asyncrevoke.dead_letters.timestamp_limits import TIMESTAMP_OPTIONS, TimestampLimits
-from asyncrevoke.errors import BrokerError, IllegalStateError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.ranges.reader import Reader
+from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
     from typing import Self, Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.model import Record
-    from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
 _RECORDS: Final = 500
 _ALL: Final = DeadLetterFilter()

@@ -17,8 +17,8 @@ from asyncrevoke.replays.origin_record import OriginRecord
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
+    from asyncrevoke.client.model import Record
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
-    from asyncrevoke.model import Record
     from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.range_source import NextRecords
 

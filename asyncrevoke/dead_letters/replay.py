@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from asyncrevoke.config.topics import check_topics
+from asyncrevoke.client.config.topics import check_topics
+from asyncrevoke.client.errors import ConfigError, PublishError
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.producing.delivery import CompleteDelivery
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord
@@ -17,16 +20,13 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     StoredDeadLetter,
     why_not_replayed,
 )
-from asyncrevoke.errors import ConfigError, PublishError
-from asyncrevoke.printable import shown_option
-from asyncrevoke.producing.delivery import CompleteDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
     from asyncrevoke.dead_letters.timestamp_limits import TimestampLimits
-    from asyncrevoke.model import Record, TopicPartition
 
 # Dead letters that are sent at once, and acknowledged before the next ones are.
 _AT_ONCE: Final = 200

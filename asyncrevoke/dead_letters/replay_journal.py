@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 _VERSION: Final = 1
 _LONGEST_LINE: Final = 1 << 20

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, get_args
 
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord
 from asyncrevoke.dead_letters.origin_reader import OriginReader
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
 from asyncrevoke.replays.opened_handlers import Errors, Target, open_handlers
 from asyncrevoke.replays.range_handling import handle_all
 from asyncrevoke.replays.result_rows import ResultRows
-from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
+    from asyncrevoke.client.model import Record
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
-    from asyncrevoke.model import Record
     from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.result_rows import Row
 

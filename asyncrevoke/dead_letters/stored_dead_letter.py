@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.client.config.topics import is_legal_topic
+from asyncrevoke.client.model import Record, UnreadableRecord
 from asyncrevoke.handlers.dead_letters.dead_letter import (
     ATTEMPTS,
     ERROR_MESSAGE,
@@ -18,7 +19,6 @@ from asyncrevoke.handlers.dead_letters.dead_letter import (
     ORIGIN_TIMESTAMP,
     ORIGIN_TOPIC,
 )
-from asyncrevoke.model import Record, UnreadableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -9,14 +9,18 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.errors import ConfigError, ConsumerClosedError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError, ConsumerClosedError
+from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.runtime.hooks.event_log import EventLog
+    from asyncrevoke.client.runtime.session.session import Session
+    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import (
@@ -30,10 +34,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
-    from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.runtime.hooks.event_log import EventLog
-    from asyncrevoke.runtime.session.session import Session
-    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 
 class HandlerHost:
@@ -144,7 +144,7 @@ class HandlerHost:
         topics = [handler.retry_topic for handler in handlers if handler.retry_topic]
         if not topics:
             return {}
-        from asyncrevoke.core.fetch.delayed_topic import TopicDelay
+        from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
         from asyncrevoke.handlers.dead_letters.retry_message import due_time_ms
 
         return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
@@ -252,7 +252,7 @@ class HandlerHost:
         if self._producer is None:
             if session is self._closed_session:
                 raise ConsumerClosedError("the consumer is closed: nothing more is published")
-            from asyncrevoke.producing.producer import Producer
+            from asyncrevoke.client.producing.producer import Producer
 
             observers = session.observers
             counts = observers is not None and observers.wants("on_results_published")

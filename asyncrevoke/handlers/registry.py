@@ -6,7 +6,7 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.handlers.blocking.run_in import check_blocking
 from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
 from asyncrevoke.handlers.matching.shared_topic import SharedTopic, check_shared_topic, is_shared
@@ -180,7 +180,7 @@ class Router:
     def _add(self, handler: Handler) -> None:
         if handler.dead_letter or handler.publish_to or handler.retry_topic:
             # Imported here, so that the event loop, which runs handlers, need not.
-            import_module("asyncrevoke.producing.producer")
+            import_module("asyncrevoke.client.producing.producer")
         self._check_topics([handler])
         self._handlers.append(handler)
         self._shared.clear()

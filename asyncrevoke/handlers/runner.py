@@ -5,29 +5,29 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import ConfigError, UnreadableRecordError
+from asyncrevoke.client.errors import ConfigError, UnreadableRecordError
+from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.runtime.hooks.running_calls import RunningCall
+from asyncrevoke.client.runtime.session.shutdown_deadline import time_for_running
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.batch import first_unfinished_offset, unfinished_records
 from asyncrevoke.handlers.scheduling.in_flight_limits import HandlerInFlightLimits
-from asyncrevoke.model import UnreadableRecord
-from asyncrevoke.runtime.hooks.running_calls import RunningCall
-from asyncrevoke.runtime.session.shutdown_deadline import time_for_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from asyncrevoke.handlers.execution.runner_context import RunnerContext
-    from asyncrevoke.handlers.policy.registration import HandlerLookup, RecordMatcher
-    from asyncrevoke.handlers.scheduling.clock import Timer
-    from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
-    from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.model import (
+    from asyncrevoke.client.model import (
         FailurePause,
         PollResult,
         Record,
         TopicPartition,
         UnwrittenRecords,
     )
+    from asyncrevoke.handlers.execution.runner_context import RunnerContext
+    from asyncrevoke.handlers.policy.registration import HandlerLookup, RecordMatcher
+    from asyncrevoke.handlers.scheduling.clock import Timer
+    from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
+    from asyncrevoke.handlers.scheduling.record_source import RecordSource
 
 
 class HandlerRunner:

@@ -7,8 +7,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, TypeVarTuple
 
-from asyncrevoke.config.inherit import INHERIT
-from asyncrevoke.errors import HandlerExitError, IllegalStateError
+from asyncrevoke.client.config.inherit import INHERIT
+from asyncrevoke.client.errors import HandlerExitError, IllegalStateError
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.registration import Handler
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     )
     from typing import Self
 
+    from asyncrevoke.client.model import PollResult, Record, TopicPartition, UnwrittenRecords
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.policy.middleware import Middleware
     from asyncrevoke.handlers.policy.registration import OnError
     from asyncrevoke.handlers.policy.retry import Retry
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.model import PollResult, Record, TopicPartition, UnwrittenRecords
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")

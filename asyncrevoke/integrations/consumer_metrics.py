@@ -10,16 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from asyncrevoke.client.runtime.hooks.observer import Observer
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.histogram import Distribution, Histogram
-from asyncrevoke.runtime.hooks.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
-    from asyncrevoke.runtime.hooks.observer import HandledItem, Observed
+    from asyncrevoke.client.model import PollResult, Record, TopicPartition
+    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.client.runtime.hooks.observer import HandledItem, Observed
 
 Attributes: TypeAlias = dict[str, str]
 Value: TypeAlias = float | Distribution

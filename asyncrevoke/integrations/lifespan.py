@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

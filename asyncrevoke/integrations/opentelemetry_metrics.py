@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import CallbackOptions
 
+    from asyncrevoke.client.runtime.hooks.observer import Observed
     from asyncrevoke.integrations.consumer_metrics import Attributes
-    from asyncrevoke.runtime.hooks.observer import Observed
 
 __all__ = ["OpenTelemetryMetrics"]
 

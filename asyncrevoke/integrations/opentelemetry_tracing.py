@@ -21,11 +21,11 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import error_text, reportable
+from asyncrevoke.client.runtime.hooks.observer import PublishSpan, Tracer
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.offset_sampler import OffsetSampler
-from asyncrevoke.printable import error_text, reportable
-from asyncrevoke.runtime.hooks.observer import PublishSpan, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer as OpenTelemetryTracer
     from opentelemetry.util.types import AttributeValue
 
-    from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.observer import Headers, Observed
+    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.runtime.hooks.observer import Headers, Observed
 
 __all__ = ["OpenTelemetryTracing"]
 

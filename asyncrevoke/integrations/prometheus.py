@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric as Family
 
+    from asyncrevoke.client.runtime.hooks.observer import Observed
     from asyncrevoke.integrations.consumer_metrics import Attributes, Value
-    from asyncrevoke.runtime.hooks.observer import Observed
 
 __all__ = ["PrometheusMetrics", "prometheus_name"]
 

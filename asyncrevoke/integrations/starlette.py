@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.requests import Request
 
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.consumer import Consumer
-    from asyncrevoke.runtime.session.probe import Probe
 
 
 def health_routes(*consumers: Consumer, max_handler_age: float | None = None) -> list[Route]:
@@ -61,10 +61,10 @@ def dashboard_routes(
     error message: the application has to authenticate clients. Raises ConfigError and
     IllegalStateError.
     """
-    from asyncrevoke.dashboard.app import Dashboard
-    from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
-    from asyncrevoke.dashboard.history import History
-    from asyncrevoke.dashboard.stored_letters import StoredLetters
+    from asyncrevoke.web.dashboard.app import Dashboard
+    from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
+    from asyncrevoke.web.dashboard.history import History
+    from asyncrevoke.web.dashboard.stored_letters import StoredLetters
 
     if not consumers:
         raise ConfigError("there is no consumer to look at: dashboard_routes(consumer)")

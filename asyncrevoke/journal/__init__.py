@@ -1,21 +1,43 @@
-"""The journal: records what a consumer has done, as evidence for audits."""
+"""The journal: records what a consumer has done, as evidence for audits.
+
+All names but ``Journal`` are loaded when they are first used (PEP 562): pyarrow, DuckDB and a
+producer take long to load.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from asyncrevoke.journal.journal import Journal
 
 if TYPE_CHECKING:
+    from asyncrevoke.journal.errors import DamagedJournalError
+    from asyncrevoke.journal.reading import JournalContent, read_journal
     from asyncrevoke.journal.topic.kafka_sink import KafkaSink
+    from asyncrevoke.journal.views.local_views import open_views
 
-__all__ = ["Journal", "KafkaSink"]
+__all__ = [
+    "DamagedJournalError",
+    "Journal",
+    "JournalContent",
+    "KafkaSink",
+    "open_views",
+    "read_journal",
+]
+
+_MODULES = {
+    "DamagedJournalError": "errors",
+    "JournalContent": "reading",
+    "KafkaSink": "topic.kafka_sink",
+    "open_views": "views.local_views",
+    "read_journal": "reading",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Import ``KafkaSink`` on first use, because it loads pyarrow and a producer (PEP 562)."""
-    if name != "KafkaSink":
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from asyncrevoke.journal.topic.kafka_sink import KafkaSink as Sink
-
-    return Sink
+    value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,21 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.journal.files import MOST_SEGMENT_BYTES, PRIVATE, folder_mode
 from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.session_id import new_session_id
-from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from asyncrevoke.client.runtime.hooks.journal_hooks import FailsConsumer
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.recorder import Recorder
     from asyncrevoke.journal.recording.writer import Writer
     from asyncrevoke.journal.segments import JournalSession
     from asyncrevoke.journal.topic.kafka_sink import KafkaSink
-    from asyncrevoke.runtime.hooks.journal_hooks import FailsConsumer
 
 _NEEDED = ("filelock", "pyarrow", "xxhash")
 _CONTENTS = ("batches", "records", None)
@@ -113,7 +113,7 @@ class Journal:
         self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None
     ) -> Recorder:
         """Open the journal of a consumer that is entered. See
-        :class:`~asyncrevoke.runtime.hooks.journal_hooks.Journal`."""
+        :class:`~asyncrevoke.client.runtime.hooks.journal_hooks.Journal`."""
         from asyncrevoke.journal.recording.recorder import Recorder
         from asyncrevoke.journal.segments import JournalSession
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.chain import SegmentChain
 from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc

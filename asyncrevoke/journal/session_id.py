@@ -7,8 +7,8 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NewType, TypeGuard
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from asyncrevoke.config.inherit import INHERIT, Inherit
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.config.inherit import INHERIT, Inherit
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AsyncExitStack
 
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.registry import Router
-    from asyncrevoke.producing.producer import Producer
 
 Errors: TypeAlias = Literal["record", "policy", "fail"]
 ReplayOrder: TypeAlias = Literal["key", "partition"] | Inherit | None

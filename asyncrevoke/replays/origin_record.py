@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncrevoke.model import Record
+from asyncrevoke.client.model import Record
 
 
 class OriginRecord(Record, frozen=True, gc=False, eq=False):

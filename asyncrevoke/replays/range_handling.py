@@ -10,7 +10,7 @@ from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.replays.range_source import RangeSource
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.range_source import NextRecords
     from asyncrevoke.replays.result_rows import ResultRows

@@ -6,16 +6,16 @@ import asyncio
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.model import PollResult
+from asyncrevoke.client.model import PollResult
+from asyncrevoke.client.runtime.session.membership_guard import NoMembership
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.runtime.session.membership_guard import NoMembership
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
     from contextlib import AbstractContextManager
 
-    from asyncrevoke.core.commit.completion_tracker import InFlightLimits
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
+    from asyncrevoke.client.model import Record, TopicPartition
 
 
 class NextRecords(Protocol):

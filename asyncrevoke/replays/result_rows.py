@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 
-from asyncrevoke.printable import error_text
+from asyncrevoke.client.printable import error_text
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.replays.origin_record import OriginRecord, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.handlers.policy.log import HandlerLogger
-    from asyncrevoke.model import Record
-    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_to_retry_topic", "dead_lettered"]
 

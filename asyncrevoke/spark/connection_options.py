@@ -6,14 +6,14 @@ import ssl
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 _KAFKA = (
     "bootstrap_servers", "client_id", "isolation_level", "security_protocol", "sasl_mechanism",
@@ -47,7 +47,7 @@ def connection_config(given: Mapping[str, str]) -> ConsumerConfig:
     if all(name in given for name in _TOKENS):
         raise ConfigError("sasl_oauth_token and sasl_oauth_token_provider: leave one of them out")
     if "sasl_oauth_token" in given:
-        from asyncrevoke.groups.token import given_token
+        from asyncrevoke.client.groups.token import given_token
 
         options["sasl_oauth_token_provider"] = given_token(given["sasl_oauth_token"])
     elif "sasl_oauth_token_provider" in given:

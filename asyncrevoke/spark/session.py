@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from asyncrevoke.errors import AsyncRevokeError
+    from asyncrevoke.client.errors import AsyncRevokeError
 
 _OLDEST = (4, 2)
 _FIRST_UNTESTED = (4, 4)

@@ -10,18 +10,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.broker import BrokerRequestError
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.errors import ConfigError, IllegalStateError
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.errors import GroupsError
+from asyncrevoke.client.groups.requests import DeleteGroupsRequest
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.producing.delivery import CompleteDelivery
+from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.client.runtime.session.open_session import config_override
 from asyncrevoke.consumer import Consumer
-from asyncrevoke.errors import ConfigError, IllegalStateError
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.errors import GroupsError
-from asyncrevoke.groups.requests import DeleteGroupsRequest
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import shown_option
-from asyncrevoke.producing.delivery import CompleteDelivery
-from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
-from asyncrevoke.ranges.range_consumer import RangeConsumer
-from asyncrevoke.runtime.session.open_session import config_override
+from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 from asyncrevoke.testing.cluster import Published, encode, encode_headers
 from asyncrevoke.testing.harness import forget
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.producing.producer import Producer
+    from asyncrevoke.client.producing.producer import Producer
 
 _TOPIC_EXISTS = 36
 _PARTITIONS = 4

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from asyncrevoke.client.model import Record
+from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
 from asyncrevoke.handlers.dead_letters.retry_message import retry_history
 from asyncrevoke.handlers.policy.batch import BatchError
-from asyncrevoke.model import Record
-from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -9,23 +9,26 @@ import msgspec
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from asyncrevoke.core.io.effects import BrokerProbed, Channel, Failed, FailureKind, Replied
-from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.producing.requests import (
+from asyncrevoke.client.core.io.effects import BrokerProbed, Channel, Failed, FailureKind, Replied
+from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
     ProduceRequest,
     produce_response,
     produced_batches,
     producer_id_response,
 )
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     EntityResponse,
     ErrorCode,
     MetadataRequest,
 )
-from asyncrevoke.ranges.topic_settings import DescribeConfigsRequest, describe_configs_response
+from asyncrevoke.replays.ranges.topic_settings import (
+    DescribeConfigsRequest,
+    describe_configs_response,
+)
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
 from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
 from asyncrevoke.testing.fake_kafka.partition_log import (
@@ -51,16 +54,16 @@ if TYPE_CHECKING:
 
     from kio.schema.produce.v8.response import ProduceResponse
 
-    from asyncrevoke.config import GroupProtocol
-    from asyncrevoke.core.io.effects import (
+    from asyncrevoke.client.config import GroupProtocol
+    from asyncrevoke.client.core.io.effects import (
         ConnectionReport,
         DropSilentConnections,
         Node,
         ProbeBroker,
         Send,
     )
-    from asyncrevoke.protocol.messages import FetchedPartition, Request, Response
-    from asyncrevoke.protocol.records import RecordBatch
+    from asyncrevoke.client.protocol.messages import FetchedPartition, Request, Response
+    from asyncrevoke.client.protocol.records import RecordBatch
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 

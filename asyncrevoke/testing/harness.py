@@ -8,9 +8,9 @@ import warnings
 from random import Random
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
-from asyncrevoke.runtime.loop.event_loop import check_event_loop
-from asyncrevoke.runtime.session.open_session import Environment, in_environment
+from asyncrevoke.client.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
+from asyncrevoke.client.runtime.loop.event_loop import check_event_loop
+from asyncrevoke.client.runtime.session.open_session import Environment, in_environment
 from asyncrevoke.testing.calls import Calls
 from asyncrevoke.testing.cluster import (
     Cluster,
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from asyncrevoke.client.model import OffsetAndMetadata, Record, TopicPartition
+    from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.replay import ReplayOptions, ReplayResult
-    from asyncrevoke.model import OffsetAndMetadata, Record, TopicPartition
-    from asyncrevoke.runtime.session.session import Session
     from asyncrevoke.testing.calls import Call, NotHandled
     from asyncrevoke.testing.virtual_time import VirtualTime
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.client.errors import IllegalStateError
 
 if TYPE_CHECKING:
-    from asyncrevoke.runtime.session.session import Session
+    from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.testing.cluster import Connections
 
 NOT_ENTERED = "use `async with TestConsumer(consumer) as t:` first"
@@ -21,7 +21,7 @@ class OpenedSession:
         self._session: Session | None = None
 
     def session_opened(self, session: Session) -> None:
-        """See :class:`~asyncrevoke.runtime.session.open_session.SessionReceiver`."""
+        """See :class:`~asyncrevoke.client.runtime.session.open_session.SessionReceiver`."""
         self._session = session
 
     @property

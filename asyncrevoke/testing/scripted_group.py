@@ -6,19 +6,19 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     encode_assignment_user_data,
 )
-from asyncrevoke.core.membership.classic.subscription_user_data import has_mark, reads_maps
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.classic.subscription_user_data import has_mark, reads_maps
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     JoinGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.protocol.subscription import decode_subscription, encode_assignment
+from asyncrevoke.client.protocol.subscription import decode_subscription, encode_assignment
 from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember
@@ -27,7 +27,7 @@ from asyncrevoke.testing.fake_kafka.group_state import GroupMember, GroupState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from asyncrevoke.protocol.messages import JoinGroupRequest, Response
+    from asyncrevoke.client.protocol.messages import JoinGroupRequest, Response
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 
 _OTHER = "other-member"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.config.consumer_options import ValueAs
+    from asyncrevoke.client.config.consumer_options import ValueAs
     from benchmarks.clients.aiokafka_types import Reader, Received
     from benchmarks.clients.java_clients import Told
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
     from benchmarks.clients.aiokafka_types import Partition, Reader
     from benchmarks.workload.stall_work import Work
 
@@ -57,7 +57,7 @@ async def _asyncrevoke(
     from asyncrevoke import Consumer, Record
 
     # With the others, importing a client loads it.
-    importlib.import_module("asyncrevoke.runtime.session.open_session")
+    importlib.import_module("asyncrevoke.client.runtime.session.open_session")
 
     def acknowledge(record: Record) -> Callable[[], object]:
         return lambda: consumer.ack(record)

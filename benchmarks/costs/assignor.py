@@ -24,10 +24,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from asyncrevoke.core.assignors import ASSIGNORS, Member, assign, repair, withheld
-from asyncrevoke.core.assignors.racks import PartitionRacks
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.core.assignors import ASSIGNORS, Member, assign, repair, withheld
+from asyncrevoke.client.core.assignors.racks import PartitionRacks
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import (
     Subscription,
     decode_subscription,
     encode_assignment,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from asyncrevoke.core.assignors import Assignment
+    from asyncrevoke.client.core.assignors import Assignment
 
 TraceFunction: TypeAlias = "Callable[[FrameType, str, object], TraceFunction | None]"
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from crc32c import crc32c
 
-from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchedPartition
+from asyncrevoke.client.protocol.records import decode_batches
 from benchmarks.report.surroundings import table
 
 if TYPE_CHECKING:

@@ -24,23 +24,23 @@ from typing import TYPE_CHECKING, cast
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from asyncrevoke import PollResult, Record, Router, TopicPartition
+from asyncrevoke.client.model import GroupMetadata
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchedPartition
+from asyncrevoke.client.protocol.records import decode_batches
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.journal import Journal
-from asyncrevoke.model import GroupMetadata
-from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition
-from asyncrevoke.protocol.records import decode_batches
-from asyncrevoke.runtime.hooks.event_log import EventLog
 from benchmarks.costs.observer import KEYS, PARTITIONS, POLL, InMemory
 from benchmarks.report.surroundings import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from asyncrevoke.client.protocol.records import RecordDecoder
+    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.journal.format.schema import Content
-    from asyncrevoke.protocol.records import RecordDecoder
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
 
 SIZE = 100
 _FACTS = {"group": "benchmark", "commit_mode": "processed"}

@@ -22,22 +22,22 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 
 from asyncrevoke import PollResult, Record, Router, TopicPartition
-from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
-from asyncrevoke.dashboard.history import History
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.runtime.hooks.observers import Observers
+from asyncrevoke.client.runtime.session.membership_guard import NoMembership
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.integrations.opentelemetry_tracing import OpenTelemetryTracing
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.hooks.observers import Observers
-from asyncrevoke.runtime.session.membership_guard import NoMembership
+from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
+from asyncrevoke.web.dashboard.history import History
 from benchmarks.report.surroundings import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
+    from asyncrevoke.client.runtime.hooks.observer import ConsumerSnapshot, Observer
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot, Observer
 
 PARTITIONS = 8
 KEYS = 10_000

@@ -18,9 +18,9 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke import PollResult, Record, Router
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.runner import HandlerRunner
-from asyncrevoke.runtime.hooks.event_log import EventLog
 from benchmarks.costs.cpu_work import SECONDS, work
 from benchmarks.costs.observer import InMemory, batches
 from benchmarks.report.surroundings import table

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchedPartition
+from asyncrevoke.client.protocol.records import decode_batches
 from asyncrevoke.spark.reading.batch_columns import BatchColumns
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.record_columns import RecordColumns

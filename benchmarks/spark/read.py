@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from asyncrevoke.model import Record
+from asyncrevoke.client.model import Record
 from asyncrevoke.spark.reading.record_columns import RecordColumns
 from asyncrevoke.spark.source.columns import SCHEMA
 from asyncrevoke.spark.source.data_source import register

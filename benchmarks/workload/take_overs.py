@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.cli.demo.group_result import handler_calls
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

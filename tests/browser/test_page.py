@@ -13,14 +13,14 @@ from browser.serving import serving
 from playwright.async_api import expect
 
 from asyncrevoke import Consumer, ConsumerConfig, Record, TopicPartition
-from asyncrevoke.dashboard.app import Dashboard
-from asyncrevoke.dashboard.handler_calls import HandlerFigures
-from asyncrevoke.dashboard.history import History, Pending, Place, Sample, Unavailable
-from asyncrevoke.dashboard.server import served
-from asyncrevoke.dashboard.stored_letters import StoredLetters, TopicReading
+from asyncrevoke.client.runtime.hooks.observer import Observer
 from asyncrevoke.dead_letters.stored_dead_letter import StoredDeadLetter
 from asyncrevoke.integrations.starlette import dashboard_routes
-from asyncrevoke.runtime.hooks.observer import Observer
+from asyncrevoke.web.dashboard.app import Dashboard
+from asyncrevoke.web.dashboard.handler_calls import HandlerFigures
+from asyncrevoke.web.dashboard.history import History, Pending, Place, Sample, Unavailable
+from asyncrevoke.web.dashboard.server import served
+from asyncrevoke.web.dashboard.stored_letters import StoredLetters, TopicReading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "asyncrevoke"
-PLACES = ("core", "runtime", "handlers", "journal", "consumer.py", "cli/run")
+PLACES = ("client", "handlers", "journal", "consumer.py", "cli/run")
 
 # Where a method has the event's name, and the level of what it writes; None: its first argument.
 METHODS = {

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin
 
-from asyncrevoke.config import ConsumerConfig, consumer_options
+from asyncrevoke.client.config import ConsumerConfig, consumer_options
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 # Each page has the options from this one on, up to the first one of the next page.

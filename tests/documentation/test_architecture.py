@@ -82,10 +82,10 @@ def test_each_step_of_a_walk_calls_the_next_one(title: str) -> None:
 
 
 def test_every_file_and_table_on_the_page_exists() -> None:
-    files = re.findall(r"`((?:core|runtime|handlers|spark|protocol|tests)/[\w/]+\.py)`", PAGE)
+    files = re.findall(r"`((?:client|handlers|spark|tests)/[\w/]+\.py)`", PAGE)
     assert len(files) > 8
     assert [path for path in files if not file_of(path).is_file()] == []
-    instance = (PACKAGE / "core" / "partition" / "instance.py").read_text()
+    instance = (PACKAGE / "client" / "core" / "partition" / "instance.py").read_text()
     for table in ("PERMISSIONS", "TRANSITIONS"):
         assert f"`{table}`" in PAGE
         assert f"\n{table}: dict[" in instance

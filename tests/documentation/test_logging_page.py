@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig
 from documentation.log_events import ANY, logged_events
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncrevoke.config.software import __version__
+from asyncrevoke.client.config.software import __version__
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "security.md"
@@ -77,9 +77,9 @@ def test_examples_listen_on_this_machine_alone() -> None:
 
 
 def test_limits_of_ports_are_those_of_the_code() -> None:
-    from asyncrevoke.dashboard import server as dashboard
-    from asyncrevoke.http_port import request
-    from asyncrevoke.http_port.server import PortLimits
+    from asyncrevoke.web.dashboard import server as dashboard
+    from asyncrevoke.web.http_port import request
+    from asyncrevoke.web.http_port.server import PortLimits
 
     limits = PortLimits()
     (row,) = [line for line in PAGE.read_text().splitlines() if "block probes" in line]

@@ -11,6 +11,14 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("asyncrevoke", "benchmarks", "examples", "tests")
 MOST_ENTRIES = 14
 MOST_LINES = 500
+MOST_LINES_OF_ONE_THOUGHT = 800
+# What is read in one go, from top to bottom.
+ONE_THOUGHT = {
+    "asyncrevoke/client/core/fetch/fetcher.py",
+    "asyncrevoke/client/core/membership/kip848/member.py",
+}
+MOST_TOP_FOLDERS = 12
+MOST_TOP_FILES = 8
 MOST_LINES_OF_A_PAGE = 250
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_PARAMETERS = 10
@@ -30,9 +38,23 @@ def test_no_folder_shows_more_than_fourteen_entries() -> None:
     assert {str(folder): count for folder, count in entries.items() if count > MOST_ENTRIES} == {}
 
 
-def test_no_file_has_more_than_five_hundred_lines() -> None:
-    lines = {str(path): len(path.read_text("utf-8").splitlines()) for path in files()}
-    assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
+def test_the_package_has_at_most_twelve_folders_and_eight_files_at_its_top() -> None:
+    top = [path for path in (ROOT / "asyncrevoke").iterdir() if path.name != "__pycache__"]
+    folders = sorted(path.name for path in top if path.is_dir())
+    assert len(folders) <= MOST_TOP_FOLDERS, folders
+    assert len(top) - len(folders) <= MOST_TOP_FILES, top
+
+
+def test_no_file_has_more_than_five_hundred_lines_or_eight_hundred_of_one_thought() -> None:
+    lines = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text("utf-8").splitlines())
+        for path in files()
+    }
+    most = {
+        path: MOST_LINES_OF_ONE_THOUGHT if path in ONE_THOUGHT else MOST_LINES for path in lines
+    }
+    assert {path: count for path, count in lines.items() if count > most[path]} == {}
+    assert set(lines) >= ONE_THOUGHT
 
 
 def test_no_function_of_the_package_has_more_than_sixty_lines_or_ten_parameters() -> None:

@@ -10,9 +10,9 @@ from fuzz.targets.growth import CASES, Growth, GrowthError
 from wire.frames.corrupt_records import fetched
 from wire.frames.raw_batches import raw_batch, record
 
+from asyncrevoke.client.producing.producer_core import ProducerCore
+from asyncrevoke.client.protocol.records import decode_batches
 from asyncrevoke.handlers.dead_letters import dead_letter, retry_message
-from asyncrevoke.producing.producer_core import ProducerCore
-from asyncrevoke.protocol.records import decode_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable

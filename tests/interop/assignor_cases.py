@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 import jgo
 from interop.assignor_comparison import AssignedGroup, Case
 
-from asyncrevoke.core.assignors import ASSIGNORS
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import Subscription, encode_subscription
+from asyncrevoke.client.core.assignors import ASSIGNORS
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import Subscription, encode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

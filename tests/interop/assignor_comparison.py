@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from asyncrevoke.core.assignors import ASSIGNORS, Assignment, Member, assign
-from asyncrevoke.core.assignors.cooperative_sticky import plan
-from asyncrevoke.core.assignors.ownership import ReportedOwnership
-from asyncrevoke.core.assignors.racks import Racks
-from asyncrevoke.core.membership.classic.leader.reported_subscription import read_subscription
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.core.assignors import ASSIGNORS, Assignment, Member, assign
+from asyncrevoke.client.core.assignors.cooperative_sticky import plan
+from asyncrevoke.client.core.assignors.ownership import ReportedOwnership
+from asyncrevoke.client.core.assignors.racks import Racks
+from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
+    read_subscription,
+)
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import (
     decode_assignment,
     decode_subscription,
     encode_subscription,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from asyncrevoke.broker.installation.class_path import class_path
 from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.broker.process.supervisor import die_with_parent
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

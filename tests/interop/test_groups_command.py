@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from asyncrevoke import TopicPartition
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.observer import describe_group, list_groups
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.observer import describe_group, list_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.groups.facts import GroupFacts
+    from asyncrevoke.client.groups.facts import GroupFacts
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 

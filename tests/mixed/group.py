@@ -15,15 +15,15 @@ from interop.java_member import JavaMember, Seen, java_command
 
 from asyncrevoke import TopicPartition
 from asyncrevoke.broker.process.supervisor import die_with_parent
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.errors import NoGroupError
-from asyncrevoke.groups.observer import committed_offsets, describe_group
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.errors import NoGroupError
+from asyncrevoke.client.groups.observer import committed_offsets, describe_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.groups.facts import GroupFacts
+    from asyncrevoke.client.groups.facts import GroupFacts
 
 Client = Literal[
     "ours",

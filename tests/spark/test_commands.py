@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app as commands
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.handovers.group_handover import handover
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.report import ReplayReport

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from asyncrevoke.core.io.effects import Node
-from asyncrevoke.protocol import codec
+from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.protocol import codec
 
 if TYPE_CHECKING:
     import ssl

@@ -20,7 +20,7 @@ from wire.test_unauthenticated_brokers import HostileBroker
 
 from asyncrevoke.broker.admin import Admin
 from asyncrevoke.broker.errors import BrokerRequestError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     EntityResponse,
     MetadataRequest,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 3, 19, 20, 37
 # What Apache Kafka 2.4 offers.

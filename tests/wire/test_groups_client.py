@@ -16,18 +16,18 @@ from typing_extensions import override
 from wire.fake_broker import API_VERSIONS, FakeBroker, api_versions_response, framed
 from wire.frames import response_frames as frames
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.groups import requests, retry
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.errors import GroupsError, UnsupportedRequestError
-from asyncrevoke.protocol import codec
-from asyncrevoke.protocol.messages import ApiVersionsRequest, ErrorCode, OffsetFetchResponse
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.groups import requests, retry
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.errors import GroupsError, UnsupportedRequestError
+from asyncrevoke.client.protocol import codec
+from asyncrevoke.client.protocol.messages import ApiVersionsRequest, ErrorCode, OffsetFetchResponse
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncGenerator
 
-    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.client.core.io.effects import Node
 
 METADATA, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS = 3, 9, 10, 16
 COMMITTED = requests.committed("g")

@@ -13,12 +13,12 @@ from kio.schema.metadata.v13 import response as metadata13
 from wire.fake_broker import FakeBroker, framed, heartbeat_response
 from wire.frames import response_frames as frames
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol import codec, messages
-from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -12,14 +12,14 @@ import pytest
 from wire.channels.broker_channels import well
 from wire.fake_broker import FakeBroker
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import FailureKind, Node
-from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
-from asyncrevoke.runtime.net import sockets
-from asyncrevoke.runtime.net.connection import Connection, RequestFailed
-from asyncrevoke.runtime.net.decode_threads import DecodeThreads
-from asyncrevoke.runtime.net.handshake import open_connection
-from asyncrevoke.runtime.net.sockets import FailedAddresses, connect_socket
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import FailureKind, Node
+from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffers
+from asyncrevoke.client.runtime.net import sockets
+from asyncrevoke.client.runtime.net.connection import Connection, RequestFailed
+from asyncrevoke.client.runtime.net.decode_threads import DecodeThreads
+from asyncrevoke.client.runtime.net.handshake import open_connection
+from asyncrevoke.client.runtime.net.sockets import FailedAddresses, connect_socket
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -33,7 +33,7 @@ WITHIN = 3.0
 def nothing_has_failed(monkeypatch: pytest.MonkeyPatch) -> FailedAddresses:
     failed = FailedAddresses()
     monkeypatch.setattr(sockets, "FAILED_ADDRESSES", failed)
-    monkeypatch.setattr("asyncrevoke.runtime.net.handshake.FAILED_ADDRESSES", failed)
+    monkeypatch.setattr("asyncrevoke.client.runtime.net.handshake.FAILED_ADDRESSES", failed)
     return failed
 
 
@@ -130,7 +130,7 @@ async def test_a_cancelled_attempt_closes_all_sockets(monkeypatch: pytest.Monkey
     with accepting_without_response("127.0.0.4", 0) as unused:
         port = unused.getsockname()[1]
         with dropping_packets("127.0.0.2", port), dropping_packets("127.0.0.3", port):
-            monkeypatch.setattr("asyncrevoke.runtime.net.sockets.socket.socket", socket_of)
+            monkeypatch.setattr("asyncrevoke.client.runtime.net.sockets.socket.socket", socket_of)
             connecting = asyncio.create_task(connect_socket(HOST, port))
             async with asyncio.timeout(10):
                 await both.wait()
@@ -162,7 +162,7 @@ async def test_a_socket_that_was_reset_at_once_is_closed(monkeypatch: pytest.Mon
     async def connect(_host: str, _port: int) -> socket.socket:
         return sock
 
-    monkeypatch.setattr("asyncrevoke.runtime.net.handshake.connect_socket", connect)
+    monkeypatch.setattr("asyncrevoke.client.runtime.net.handshake.connect_socket", connect)
     with pytest.raises(OSError, match="not connected"):
         await open_connection(Node(7, HOST, 9092), ConsumerConfig(), ReceiveBuffers(0))
     assert sock.fileno() == -1

@@ -17,8 +17,8 @@ from broker.connections.tunnels import Tunnel
 from wire.fake_broker import FakeBroker, heartbeat_response
 
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import (
     Channel,
     ConnectionSilent,
     DropSilentConnections,
@@ -29,9 +29,9 @@ from asyncrevoke.core.io.effects import (
     Replied,
     Send,
 )
-from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.channels import Channels
-from asyncrevoke.runtime.net.sockets import keep_alive
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.runtime.net.channels import Channels
+from asyncrevoke.client.runtime.net.sockets import keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

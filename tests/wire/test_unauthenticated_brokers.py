@@ -13,10 +13,10 @@ import pytest
 from typing_extensions import override
 from wire.fake_broker import API_VERSIONS, FakeBroker, api_versions_response, framed
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Send
-from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Send
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.runtime.net.channels import Channels
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 MECHANISM = "SCRAM-SHA-256"

@@ -8,10 +8,10 @@ import subprocess
 
 from wire.fake_broker import FakeBroker
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Channel, Failed, Send
-from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Channel, Failed, Send
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.runtime.net.channels import Channels
 
 PATIENCE = 1.0
 

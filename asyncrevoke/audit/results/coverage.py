@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from asyncrevoke.printable import counted
+from asyncrevoke.client.printable import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from weakref import finalize
 
 from asyncrevoke.audit.sql.table_names import tables_of
 from asyncrevoke.audit.sql.text import compose, identifier, joined
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.views.database_locks import DATABASE_SETTINGS, lock
 

@@ -6,18 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.errors import OffsetOutOfRangeError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.ranges.reader import Reader
+from asyncrevoke.client.errors import OffsetOutOfRangeError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.audit.ranges import Range
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
-    from asyncrevoke.ranges.record_fields import Buffer
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.replays.ranges.record_fields import Buffer
 
 _FETCH: Final = 4 * 2**20
 _AHEAD: Final = 32 * 2**20

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.ranges import UnusedHashes
     from asyncrevoke.journal.format.arrow import Array, DataType
-    from asyncrevoke.ranges.record_fields import Fields, Joined, Places
+    from asyncrevoke.replays.ranges.record_fields import Fields, Joined, Places
 
     Contents: TypeAlias = list[bytes] | list[bytes | None]
     Numbers: TypeAlias = NDArray[np.int32] | NDArray[np.int64]

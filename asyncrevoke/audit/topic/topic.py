@@ -10,21 +10,21 @@ from asyncrevoke.audit.ranges import ALL_USED, Bounds, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import headers
 from asyncrevoke.audit.topic.batch_reader import batch_consumer, read_batches
 from asyncrevoke.audit.topic.record_hashes import record_columns
-from asyncrevoke.errors import BrokerError, ConfigError, RequestTimeoutError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import shown_option
-from asyncrevoke.ranges.record_fields import fields_of
-from asyncrevoke.ranges.topic_settings import CLEANUP_POLICY
+from asyncrevoke.client.errors import BrokerError, ConfigError, RequestTimeoutError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.replays.ranges.record_fields import fields_of
+from asyncrevoke.replays.ranges.topic_settings import CLEANUP_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from asyncrevoke.audit.ranges import Range
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.journal.format.arrow import RecordBatch
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
-    from asyncrevoke.ranges.record_fields import Buffer
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.replays.ranges.record_fields import Buffer
 
 
 class Topic:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from asyncrevoke.broker.listeners.ports import HOST
 from asyncrevoke.broker.listeners.private_file import write_private
 from asyncrevoke.broker.listeners.tokens import unsigned_tokens
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

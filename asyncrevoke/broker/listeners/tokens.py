@@ -25,7 +25,7 @@ def unsigned_tokens(name: str) -> AbstractTokenProvider:
     """A token provider for a client, with unsigned tokens."""
     from aiokafka.abc import AbstractTokenProvider
 
-    from asyncrevoke.groups.token import token_provider
+    from asyncrevoke.client.groups.token import token_provider
 
     provider = token_provider(partial(unsigned_token, name))
     AbstractTokenProvider.register(type(provider))  # aiokafka's clients ask for an instance

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from asyncrevoke.cli.broker.startup import start_display
 from asyncrevoke.cli.terminal import print_error, print_line
-from asyncrevoke.errors import AsyncRevokeError
+from asyncrevoke.client.errors import AsyncRevokeError
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import KafkaBroker

@@ -10,13 +10,13 @@ import typer
 from asyncrevoke.cli.broker.command import topic_argument
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_error
-from asyncrevoke.config.topics import check_topics
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import counted
+from asyncrevoke.client.config.topics import check_topics
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import counted
 
 if TYPE_CHECKING:
     from asyncrevoke.broker.admin import Admin
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
 
 topics = typer.Typer(
     help="Create topics on a broker.", no_args_is_help=True, rich_markup_mode="markdown"

@@ -28,9 +28,9 @@ from asyncrevoke.cli.demo.options import DemoOptions, GroupProtocolChoice
 from asyncrevoke.cli.demo.schedule import churn
 from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.errors import AsyncRevokeError
-from asyncrevoke.pages.files import write_report_file
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.errors import AsyncRevokeError
+from asyncrevoke.web.pages.files import write_report_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -178,9 +178,9 @@ def _group(client: Client, bootstrap_servers: str, options: DemoOptions, folder:
 @contextlib.asynccontextmanager
 async def _live_page(bootstrap_servers: str, group: str, messages: Console) -> AsyncGenerator[None]:
     """Serve the dashboard of a group, and open it in a browser. Raises ConfigError."""
-    from asyncrevoke.dashboard.group_watch import GroupWatch
-    from asyncrevoke.dashboard.history import History
-    from asyncrevoke.dashboard.server import served
+    from asyncrevoke.web.dashboard.group_watch import GroupWatch
+    from asyncrevoke.web.dashboard.history import History
+    from asyncrevoke.web.dashboard.server import served
 
     history = History(group)
     config = ConsumerConfig(bootstrap_servers=bootstrap_servers, client_id="demo-page")

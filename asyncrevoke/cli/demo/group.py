@@ -13,8 +13,8 @@ from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, LogReader, Started
 from asyncrevoke.cli.demo.progress import GroupProgress
 from asyncrevoke.cli.demo.schedule import Action, ScheduleStep
-from asyncrevoke.errors import AsyncRevokeError
-from asyncrevoke.printable import printable_lines
+from asyncrevoke.client.errors import AsyncRevokeError
+from asyncrevoke.client.printable import printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.cli.demo.group_result import Produced
     from asyncrevoke.cli.demo.member.config import MemberConfig
     from asyncrevoke.cli.demo.member.handler_log import Event
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 LEAVE_TIMEOUT = 40.0
 ERROR_LINES = 20

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 
 class Produced(NamedTuple):

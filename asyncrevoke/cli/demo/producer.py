@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.group_result import Produced
 from asyncrevoke.cli.demo.workload import orders
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

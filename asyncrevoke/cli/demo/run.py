@@ -16,8 +16,8 @@ from asyncrevoke.cli.demo.group import LEAVE_TIMEOUT
 from asyncrevoke.cli.demo.group_result import Evidence, GroupResult, evaluate
 from asyncrevoke.cli.demo.producer import produce
 from asyncrevoke.cli.demo.schedule import Action
-from asyncrevoke.errors import AsyncRevokeError
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.errors import AsyncRevokeError
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

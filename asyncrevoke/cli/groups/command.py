@@ -11,10 +11,10 @@ import typer
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import exit_on_errors, print_value, table_console
-from asyncrevoke.groups.facts import GroupFacts, GroupSummary
+from asyncrevoke.client.groups.facts import GroupFacts, GroupSummary
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
 
 
 @connects
@@ -66,9 +66,9 @@ def groups(
 
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
-    from asyncrevoke.groups.cluster import GroupsClient
-    from asyncrevoke.groups.observer import describe_group
-    from asyncrevoke.groups.overview import summarize_groups
+    from asyncrevoke.client.groups.cluster import GroupsClient
+    from asyncrevoke.client.groups.observer import describe_group
+    from asyncrevoke.client.groups.overview import summarize_groups
 
     async with GroupsClient(config) as cluster:
         if name is None:
@@ -77,8 +77,8 @@ async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequenc
 
 
 async def _observe(config: ConsumerConfig, name: str, seconds: float) -> GroupFacts:
-    from asyncrevoke.groups.cluster import GroupsClient
-    from asyncrevoke.groups.unread import observe_group
+    from asyncrevoke.client.groups.cluster import GroupsClient
+    from asyncrevoke.client.groups.unread import observe_group
 
     async with GroupsClient(config) as cluster:
         return await observe_group(cluster, name, seconds)

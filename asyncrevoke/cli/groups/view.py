@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from asyncrevoke.cli.terminal import add_row, print_line
-from asyncrevoke.printable import counted
+from asyncrevoke.client.printable import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import Console
 
-    from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.groups.facts import (
+        GroupFacts,
+        GroupSummary,
+        MemberFacts,
+        PartitionFacts,
+    )
+    from asyncrevoke.client.model import TopicPartition
 
 _UNKNOWN = "?"
 

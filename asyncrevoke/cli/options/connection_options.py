@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 import typer
 
 from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.config import ConsumerConfig, SaslMechanism, SecurityProtocol
-from asyncrevoke.config.checks import SCRAM_MAX_ITERATIONS
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config import ConsumerConfig, SaslMechanism, SecurityProtocol
+from asyncrevoke.client.config.checks import SCRAM_MAX_ITERATIONS
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 Servers: TypeAlias = Annotated[
     str | None, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")
@@ -88,7 +88,7 @@ class ConnectionOptions:
         if self.sasl_mechanism is not None:
             given["sasl_mechanism"] = cast("SaslMechanism", self.sasl_mechanism)
         if self.sasl_mechanism == "OAUTHBEARER":
-            from asyncrevoke.groups.token import given_token
+            from asyncrevoke.client.groups.token import given_token
 
             if not self.sasl_token:
                 raise ConfigError("OAUTHBEARER needs a token: set ASYNCREVOKE_SASL_TOKEN")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 import structlog
 
-from asyncrevoke.printable import LONGEST_MESSAGE, printable, printable_json, printable_lines
+from asyncrevoke.client.printable import LONGEST_MESSAGE, printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, ExcInfo, Processor

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 
-from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 
 # Seconds after close_timeout that the interpreter gets, and the least number of seconds.
 _LATE = 0.75

@@ -11,9 +11,9 @@ from asyncrevoke.cli.run.health_server import HealthPortError
 from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.process_exit import end_process_within
 from asyncrevoke.cli.terminal import FAILED, USAGE, print_error
-from asyncrevoke.errors import AsyncRevokeError, ConfigError, IllegalStateError
-from asyncrevoke.printable import error_text, named_error
-from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.errors import AsyncRevokeError, ConfigError, IllegalStateError
+from asyncrevoke.client.printable import error_text, named_error
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
@@ -34,7 +34,12 @@ def load(targets: Sequence[str]) -> list[Consumer]:
 
 
 def _load(target: str) -> Consumer:
-    from asyncrevoke.target import TargetError, find_consumer, from_the_module, line_of_the_module
+    from asyncrevoke.replays.target import (
+        TargetError,
+        find_consumer,
+        from_the_module,
+        line_of_the_module,
+    )
 
     try:
         return find_consumer(target)

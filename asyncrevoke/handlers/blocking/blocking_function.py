@@ -14,7 +14,8 @@ import anyio
 import anyio.to_process
 import anyio.to_thread
 
-from asyncrevoke.errors import HandlerProcessError
+from asyncrevoke.client.errors import HandlerProcessError
+from asyncrevoke.client.runtime.loop.main_script import UnguardedScriptError
 from asyncrevoke.handlers.blocking.pickled_call import (
     listed,
     pickle_call,
@@ -24,7 +25,6 @@ from asyncrevoke.handlers.blocking.pickled_call import (
 )
 from asyncrevoke.handlers.blocking.run_in import default_calls
 from asyncrevoke.handlers.policy.handler_function import innermost
-from asyncrevoke.runtime.loop.main_script import UnguardedScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence

@@ -12,9 +12,9 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
-from asyncrevoke.errors import HandlerProcessError
-from asyncrevoke.printable import error_text, named_error
-from asyncrevoke.runtime.hooks.application_traceback import application_traceback
+from asyncrevoke.client.errors import HandlerProcessError
+from asyncrevoke.client.printable import error_text, named_error
+from asyncrevoke.client.runtime.hooks.application_traceback import application_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

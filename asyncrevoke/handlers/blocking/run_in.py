@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.handlers.policy.handler_function import innermost, is_async, yields
 from asyncrevoke.handlers.policy.signature import yields_without_topic
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from asyncrevoke.printable import error_text
-from asyncrevoke.protocol.content_limits import ADDED_PREFIX, MAX_ADDED_HEADERS, MAX_RECORD_HEADERS
+from asyncrevoke.client.printable import error_text
+from asyncrevoke.client.protocol.content_limits import (
+    ADDED_PREFIX,
+    MAX_ADDED_HEADERS,
+    MAX_RECORD_HEADERS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 # The names of the added headers; their values are UTF-8 text.
 ORIGIN_TOPIC: Final = "asyncrevoke-origin-topic"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.backoff import Backoff
-from asyncrevoke.errors import PublishError
+from asyncrevoke.client.backoff import Backoff
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.model import UnwrittenRecords
+from asyncrevoke.client.printable import is_caught_by, named_error, printable
 from asyncrevoke.handlers.policy.batch import HandlerBatch
-from asyncrevoke.model import UnwrittenRecords
-from asyncrevoke.printable import is_caught_by, named_error, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.client.config.topics import is_legal_topic
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import HandlerLookup

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.producing.delivery import Delivery
+from asyncrevoke.client.producing.delivery import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-    from asyncrevoke.producing.producer import Producer
 
 
 # Seconds for which a write waits for a topic that does not exist. Then the record is held without

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.client.config.topics import is_legal_topic
+from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.dead_letters.dead_letter import HEADERS, MAX_COUNT, DeadLetter
 from asyncrevoke.handlers.dead_letters.origins import may_be_origin
-from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.log import HandlerLogger

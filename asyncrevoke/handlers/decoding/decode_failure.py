@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import msgspec
 
-from asyncrevoke.errors import DecodeError
-from asyncrevoke.printable import class_name
+from asyncrevoke.client.errors import DecodeError
+from asyncrevoke.client.printable import class_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 # A message of msgspec; the place of a value at its end has only field names and indexes.
 _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)

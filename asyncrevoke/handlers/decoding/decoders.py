@@ -9,12 +9,12 @@ from typing import Any, Literal, Protocol, TypeAlias, Union, cast, get_args, get
 
 import msgspec
 
-from asyncrevoke.config.annotations import expanded, members, metadata, the_type
-from asyncrevoke.config.record_function import check_record_function, function_name
-from asyncrevoke.errors import ConfigError, DecodeError
+from asyncrevoke.client.config.annotations import expanded, members, metadata, the_type
+from asyncrevoke.client.config.record_function import check_record_function, function_name
+from asyncrevoke.client.errors import ConfigError, DecodeError
+from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.handlers.decoding.temporary_failure import is_temporary
-from asyncrevoke.model import Record
 
 # Returns the value of a record, or raises DecodeError.
 Decoder: TypeAlias = Callable[[Record], object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.printable import is_caught_by
+from asyncrevoke.client.printable import is_caught_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.errors import DecodeError
+from asyncrevoke.client.errors import DecodeError
+from asyncrevoke.client.printable import reportable
 from asyncrevoke.handlers.policy.batch import BatchError, HandlerBatch, Unsent
-from asyncrevoke.printable import reportable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from asyncrevoke.client.model import Record
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall
-    from asyncrevoke.model import Record
 
 
 class BatchSink(Protocol):

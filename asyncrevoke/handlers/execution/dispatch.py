@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.config.inherit import INHERIT
-from asyncrevoke.errors import ConfigError, UnmatchedRecordError
+from asyncrevoke.client.config.inherit import INHERIT
+from asyncrevoke.client.errors import ConfigError, UnmatchedRecordError
+from asyncrevoke.client.runtime.session.membership_guard import may_begin
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
 from asyncrevoke.handlers.execution.shared_topic_times import SharedTopicTimes
 from asyncrevoke.handlers.policy.batch import (
@@ -17,11 +18,14 @@ from asyncrevoke.handlers.policy.batch import (
 )
 from asyncrevoke.handlers.policy.results import lacks_return_annotation
 from asyncrevoke.handlers.scheduling.attempt_state import TRACED
-from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.runtime.hooks.journal_hooks import HandlerRecorder
+    from asyncrevoke.client.runtime.hooks.observers import Observers
+    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
     from asyncrevoke.handlers.execution.invocation import HandlerInvoker
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
@@ -32,10 +36,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
-    from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
-    from asyncrevoke.runtime.hooks.observers import Observers
-    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
     FirstCall = Callable[[Item], Awaitable[object]]
     QueueResult = Callable[[Item, object], Awaitable[object] | None]

@@ -6,12 +6,16 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.errors import (
+from asyncrevoke.client.errors import (
     DecodeError,
     HandlerExitError,
     UnmatchedRecordError,
     UnreadableRecordError,
 )
+from asyncrevoke.client.model import FailurePause
+from asyncrevoke.client.printable import is_caught_by, named_error
+from asyncrevoke.client.producing.trace_context import replace_headers
+from asyncrevoke.client.runtime.loop.main_script import UnguardedScriptError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.held_records import HeldRecords
 from asyncrevoke.handlers.dead_letters.retry_message import RetryMessage
@@ -25,23 +29,19 @@ from asyncrevoke.handlers.policy.batch import (
     unfinished_records,
 )
 from asyncrevoke.handlers.policy.retry import Pause
-from asyncrevoke.model import FailurePause
-from asyncrevoke.printable import is_caught_by, named_error
-from asyncrevoke.producing.trace_context import replace_headers
-from asyncrevoke.runtime.loop.main_script import UnguardedScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from asyncrevoke.client.model import Record, TopicPartition, UnwrittenRecords
+    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.client.runtime.hooks.observer import Headers
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
-    from asyncrevoke.model import Record, TopicPartition, UnwrittenRecords
-    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
-    from asyncrevoke.runtime.hooks.observer import Headers
 
 
 # The most characters of an error that health() shows.

@@ -7,14 +7,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.client.model import FailurePause, Record
+from asyncrevoke.client.runtime.session.membership_guard import may_begin
 from asyncrevoke.handlers.execution.time_limit import TimeLimit
 from asyncrevoke.handlers.policy.batch import first_unfinished_offset, log_fields
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.middleware import compose_middleware
-from asyncrevoke.model import FailurePause, Record
-from asyncrevoke.runtime.session.membership_guard import may_begin
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
     from asyncrevoke.handlers.scheduling.backlog import Backlog
-    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
 class HandlerInvoker:

@@ -19,14 +19,14 @@ from asyncrevoke.handlers.workers.worker_pool import WorkerPool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.execution.failure_policy import StopReactions
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
-    from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 
 class HandlerPipeline:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
-from asyncrevoke.producing.encoding import encode_key, encode_value
-from asyncrevoke.producing.message import SAME_KEY, Message
-from asyncrevoke.producing.queueing.result_group import (
+from asyncrevoke.client.producing.encoding import encode_key, encode_value
+from asyncrevoke.client.producing.message import SAME_KEY, Message
+from asyncrevoke.client.producing.queueing.result_group import (
     GROUP_RESULTS,
     GROUP_VALUE_BYTES,
     ResultGroup,
 )
-from asyncrevoke.producing.trace_context import result_headers, trace_headers
+from asyncrevoke.client.producing.trace_context import result_headers, trace_headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.producing.delivery import Delivery, ResultObserver
+    from asyncrevoke.client.producing.message import Headers
+    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.publish_spans import PublishSpans
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
-    from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.producing.delivery import Delivery, ResultObserver
-    from asyncrevoke.producing.message import Headers
-    from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.producing.publish_spans import PublishSpans
 
 
 class ResultReactions(Protocol):

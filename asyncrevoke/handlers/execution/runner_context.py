@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.client.config import NullKeys, OrderBy
+    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.runtime.hooks.call_recorder import CallRecorder
+    from asyncrevoke.client.runtime.hooks.journal_hooks import HandlerRecorder
+    from asyncrevoke.client.runtime.hooks.observers import Observers
+    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
     from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
-    from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.runtime.hooks.call_recorder import CallRecorder
-    from asyncrevoke.runtime.hooks.journal_hooks import HandlerRecorder
-    from asyncrevoke.runtime.hooks.observers import Observers
-    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 
 def _event_loop() -> HandlerClock:

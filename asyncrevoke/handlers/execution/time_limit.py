@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.errors import HandlerTimeoutError
-from asyncrevoke.runtime.hooks.running_calls import HANDLER_GRACE
+from asyncrevoke.client.errors import HandlerTimeoutError
+from asyncrevoke.client.runtime.hooks.running_calls import HANDLER_GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

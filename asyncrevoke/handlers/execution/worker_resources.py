@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import is_caught_by, named_error, shown_option
-from asyncrevoke.runtime.loop.abandoned_tasks import abandon
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import is_caught_by, named_error, shown_option
+from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.handlers.policy.log import HandlerLogger
-    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # The types of ``Consumer(resources=...)``. A function is called whenever the consumer is entered,
 # so that tests may enter it again.

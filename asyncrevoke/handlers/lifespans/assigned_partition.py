@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, cast
 
 from typing_extensions import TypeVar
 
-from asyncrevoke.core.partition.completion_map import decode
-from asyncrevoke.errors import IllegalStateError, PartitionLostError
+from asyncrevoke.client.core.partition.completion_map import decode
+from asyncrevoke.client.errors import IllegalStateError, PartitionLostError
 
 StateT = TypeVar("StateT", default=object)
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.io.effects import EnterLifespan
-    from asyncrevoke.core.partition.completion_map import CompletionMap
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.core.io.effects import EnterLifespan
+    from asyncrevoke.client.core.partition.completion_map import CompletionMap
+    from asyncrevoke.client.model import TopicPartition
 
 
 class PartitionPositions(Protocol):

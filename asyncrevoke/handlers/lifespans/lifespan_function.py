@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias, TypeVar, cast
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
 from asyncrevoke.handlers.policy.signature import handler_name
-from asyncrevoke.printable import shown_option
 
 LifespanFunction: TypeAlias = Callable[
     [AssignedPartition[Any]], AsyncGenerator[Any] | AbstractAsyncContextManager[Any]

@@ -6,18 +6,22 @@ import asyncio
 import enum
 from typing import TYPE_CHECKING, Protocol, cast
 
-from asyncrevoke.errors import CallbackTimeoutError, HandlerCancelledError, PartitionLostError
-from asyncrevoke.printable import is_caught_by, reportable
-from asyncrevoke.runtime.hooks.application_calls import calling
-from asyncrevoke.runtime.loop.abandoned_tasks import abandon
+from asyncrevoke.client.errors import (
+    CallbackTimeoutError,
+    HandlerCancelledError,
+    PartitionLostError,
+)
+from asyncrevoke.client.printable import is_caught_by, reportable
+from asyncrevoke.client.runtime.hooks.application_calls import calling
+from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
     from asyncrevoke.handlers.lifespans.lifespan_function import OpenLifespan
     from asyncrevoke.handlers.policy.log import HandlerLogger
-    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
 
 # A lifespan is cancelled so many seconds after its partition was lost, and abandoned so many
 # seconds after that.

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
+from asyncrevoke.client.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
 from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition, PartitionPositions
 from asyncrevoke.handlers.lifespans.lifespan_task import LifespanTask
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.errors import PartitionLostError
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.errors import PartitionLostError
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
+    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
+    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.handlers.lifespans.lifespan_function import OpenLifespan
     from asyncrevoke.handlers.policy.log import HandlerLogger
-    from asyncrevoke.model import TopicPartition
-    from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvent
-    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
-    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # Seconds that cancelled lifespans have to end, unless closing has less time.
 _CANCELLED = 5.0
@@ -88,7 +88,7 @@ class PartitionLifespans:
         self._handle_kept()
 
     def lifespan_due(self, event: LifespanEvent) -> None:
-        """See :class:`~asyncrevoke.runtime.hooks.lifespan_events.RunsLifespans`."""
+        """See :class:`~asyncrevoke.client.runtime.hooks.lifespan_events.RunsLifespans`."""
         if self._closed:
             if isinstance(event, EnterLifespan):
                 # Closing: no record of this instance will be handled.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 
 class HeaderMatch:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from asyncrevoke.config.record_function import function_name
-from asyncrevoke.errors import ConfigError, DecodeError, UnmatchedRecordError
+from asyncrevoke.client.config.record_function import function_name
+from asyncrevoke.client.errors import ConfigError, DecodeError, UnmatchedRecordError
+from asyncrevoke.client.printable import is_caught_by
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.handlers.matching.header_match import HeaderMatch
 from asyncrevoke.handlers.matching.value_tags import TagReader, ValueTags, common_field, value_tags
 from asyncrevoke.handlers.policy.registration import Handler
-from asyncrevoke.printable import is_caught_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 
 class SharedTopic:

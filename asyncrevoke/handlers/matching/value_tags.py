@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, cast, get
 
 import msgspec
 
-from asyncrevoke.config.annotations import members
+from asyncrevoke.client.config.annotations import members
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 
 class TagField(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.printable import named_error
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.printable import named_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

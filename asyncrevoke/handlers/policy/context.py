@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Generic, cast
 
 from typing_extensions import TypeVar
 
+from asyncrevoke.client.producing.encoding import encode_key, encode_value
+from asyncrevoke.client.producing.message import SAME_KEY, SameKey
+from asyncrevoke.client.producing.trace_context import result_headers, trace_headers
 from asyncrevoke.handlers.policy.log import BoundLog
-from asyncrevoke.producing.encoding import encode_key, encode_value
-from asyncrevoke.producing.message import SAME_KEY, SameKey
-from asyncrevoke.producing.trace_context import result_headers, trace_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.producing.message import Headers
+    from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.handlers.policy.log import HandlerLogger
-    from asyncrevoke.model import Record
-    from asyncrevoke.producing.message import Headers
-    from asyncrevoke.producing.producer import Producer
 
 StateT = TypeVar("StateT", default=object)
 WorkerT = TypeVar("WorkerT", default=object)

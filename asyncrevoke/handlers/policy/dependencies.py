@@ -6,8 +6,8 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.config.annotations import metadata
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config.annotations import metadata
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from asyncrevoke.config import checks
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.config import checks
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 
 
 @dataclass(frozen=True, slots=True)

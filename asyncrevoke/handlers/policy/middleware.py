@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.signature import handler_name
-from asyncrevoke.printable import shown_option
 
 # Calls the next middleware, or the handler. Awaiting it raises what they raise.
 CallNext: TypeAlias = Callable[[], Awaitable[object]]

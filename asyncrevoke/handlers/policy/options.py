@@ -7,19 +7,19 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
-from asyncrevoke.config import ConsumerOptions, OrderBy, checks
-from asyncrevoke.config.inherit import INHERIT, Inherit
-from asyncrevoke.config.record_function import check_record_function
-from asyncrevoke.config.topics import check_topic, check_topics
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config import ConsumerOptions, OrderBy, checks
+from asyncrevoke.client.config.inherit import INHERIT, Inherit
+from asyncrevoke.client.config.record_function import check_record_function
+from asyncrevoke.client.config.topics import check_topic, check_topics
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import Record
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
 from asyncrevoke.handlers.policy.limits import HandlerLimits, check_limits
 from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError, RunIn, Unmatched
 from asyncrevoke.handlers.policy.retry import Pause, Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import handler_name
-from asyncrevoke.model import Record
-from asyncrevoke.printable import shown_option
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import Handler

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
-from asyncrevoke.config import OrderBy
-from asyncrevoke.config.inherit import Inherit
+from asyncrevoke.client.config import OrderBy
+from asyncrevoke.client.config.inherit import Inherit
+from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.decoding.decoders import Decoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.limits import HandlerLimits
@@ -15,7 +16,6 @@ from asyncrevoke.handlers.policy.middleware import Middleware
 from asyncrevoke.handlers.policy.retry import Pause, Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
-from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.limits import RateLimit

@@ -7,8 +7,8 @@ import inspect
 import typing
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.config.annotations import members, the_type
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config.annotations import members, the_type
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.handlers.decoding.decoders import annotation_name
 from asyncrevoke.handlers.policy.handler_function import (
     UNRESOLVED,

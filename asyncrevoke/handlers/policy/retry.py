@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from asyncrevoke.errors import ConfigError, DecodeError, UnreadableRecordError
-from asyncrevoke.printable import is_caught_by, shown_option
+from asyncrevoke.client.errors import ConfigError, DecodeError, UnreadableRecordError
+from asyncrevoke.client.printable import is_caught_by, shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable

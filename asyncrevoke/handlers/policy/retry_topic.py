@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, cast
 
-from asyncrevoke.config import checks
-from asyncrevoke.config.topics import check_topic
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config import checks
+from asyncrevoke.client.config.topics import check_topic
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.printable import shown_option
 
 # Without ``retry``, any exception sends a record to its retry topic.
 _ANY: Final = Retry()

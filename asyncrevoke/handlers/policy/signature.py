@@ -7,8 +7,10 @@ import typing
 from collections.abc import Awaitable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from asyncrevoke.config.annotations import members, the_type
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config.annotations import members, the_type
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import Record
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.handlers.decoding.decoders import (
     BytesDecoder,
     Decoder,
@@ -26,8 +28,6 @@ from asyncrevoke.handlers.policy.handler_function import (
     resolved_annotation,
     yields,
 )
-from asyncrevoke.model import Record
-from asyncrevoke.printable import shown_option
 
 if typing.TYPE_CHECKING:
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction

@@ -21,6 +21,7 @@ from asyncrevoke.handlers.scheduling.retry_queue import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from asyncrevoke.client.model import FailurePause, Record, TopicPartition
     from asyncrevoke.handlers.policy.batch import Unsent
     from asyncrevoke.handlers.policy.registration import BatchOptions, Handler
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
-    from asyncrevoke.model import FailurePause, Record, TopicPartition
 
 
 class BacklogReactions(BatchReactions, RetryReactions, Protocol):

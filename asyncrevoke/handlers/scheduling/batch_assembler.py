@@ -10,9 +10,9 @@ from asyncrevoke.handlers.policy.batch import HandlerBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.handlers.policy.registration import BatchOptions
     from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
-    from asyncrevoke.model import Record, TopicPartition
 
 
 class BatchReactions(Protocol):

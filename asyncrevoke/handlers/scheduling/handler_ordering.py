@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from asyncrevoke.config.inherit import INHERIT
-from asyncrevoke.config.record_function import function_name
+from asyncrevoke.client.config.inherit import INHERIT
+from asyncrevoke.client.config.record_function import function_name
+from asyncrevoke.client.model import UnreadableRecord
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lane_keys import NO_LANE, LaneKeys, lane_keys_by_name
 from asyncrevoke.handlers.scheduling.partition_lanes import Entry
-from asyncrevoke.model import UnreadableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from asyncrevoke.config import NullKeys, OrderBy
+    from asyncrevoke.client.config import NullKeys, OrderBy
+    from asyncrevoke.client.model import Record
     from asyncrevoke.handlers.policy.registration import Handler
-    from asyncrevoke.model import Record
 
 
 class OrderingReactions(Protocol):

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import NullKeys
+    from asyncrevoke.client.config import NullKeys
 
 # The key of an item without a lane: it waits for no other item.
 NO_LANE: Final = object()

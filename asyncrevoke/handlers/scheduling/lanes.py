@@ -44,9 +44,9 @@ from asyncrevoke.handlers.scheduling.ready_entries import ReadyEntries
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from asyncrevoke.config import NullKeys
+    from asyncrevoke.client.config import NullKeys
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter, Place
-    from asyncrevoke.model import TopicPartition
 
 T = TypeVar("T", bound=LaneItem)
 

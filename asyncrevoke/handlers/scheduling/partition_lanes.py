@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from asyncrevoke.handlers.scheduling.lane_keys import NO_LANE, LaneItem
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
-    from asyncrevoke.model import TopicPartition
 
 T = TypeVar("T", bound=LaneItem)
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from asyncrevoke.core.commit.completion_tracker import InFlightLimits
-    from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
+    from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
+    from asyncrevoke.client.model import PollResult, Record, TopicPartition
+    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
 
 
 class TakenRecords(Protocol):

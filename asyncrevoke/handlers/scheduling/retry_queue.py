@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.model import FailurePause, TopicPartition
     from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
-    from asyncrevoke.model import FailurePause, TopicPartition
 
 
 class RetryReactions(Protocol):

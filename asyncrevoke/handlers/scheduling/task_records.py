@@ -11,10 +11,10 @@ from asyncrevoke.handlers.policy.signature import handler_name
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
-    from asyncrevoke.model import Record, TopicPartition
 
 R = TypeVar("R")
 

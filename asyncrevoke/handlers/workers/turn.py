@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
+    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
 
 # Seconds that workers together run without yielding to the event loop, if no handler awaits.
 _MAX_RUN_WITHOUT_YIELD = 0.004

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
-from asyncrevoke.errors import HandlerCancelledError
+from asyncrevoke.client.errors import HandlerCancelledError
+from asyncrevoke.client.printable import reportable
+from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 from asyncrevoke.handlers.scheduling.lane_keys import LaneItem
-from asyncrevoke.printable import reportable
-from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,17 +6,17 @@ import asyncio
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Generic, Protocol
 
+from asyncrevoke.client.runtime.hooks.application_calls import run_handlers_of
 from asyncrevoke.handlers.workers.turn import Turn
 from asyncrevoke.handlers.workers.worker import ItemDispatch, T, Worker
-from asyncrevoke.runtime.hooks.application_calls import run_handlers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
+    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
-    from asyncrevoke.model import TopicPartition
-    from asyncrevoke.runtime.session.membership_guard import MembershipGuard
-    from asyncrevoke.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # Seconds that cancelled handlers have to end before they are abandoned.
 _GRACE = 5.0

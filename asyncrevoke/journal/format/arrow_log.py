@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.format.arrow import Array, RecordBatch, pa, pc
 from asyncrevoke.journal.format.row_memory import ROW_BYTES
 from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, SCHEMA, nulls

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from asyncrevoke.client.protocol.checksum import crc32c
 from asyncrevoke.journal.format.columns import RowBatch, decoded, encoded, split
 from asyncrevoke.journal.format.schema import VERSION
-from asyncrevoke.protocol.checksum import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

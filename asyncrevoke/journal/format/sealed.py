@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.files import create_file, open_file
 from asyncrevoke.journal.format.arrow import Array, ParquetWriter, RecordBatch, pa, pc, pq
 from asyncrevoke.journal.format.pages import check_pages

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
-from asyncrevoke.core.io.effects import Failed, FailureKind
-from asyncrevoke.protocol.messages import OffsetCommitRequest
-from asyncrevoke.runtime.net.requests import ForwardedRequests
+from asyncrevoke.client.core.io.effects import Failed, FailureKind
+from asyncrevoke.client.protocol.messages import OffsetCommitRequest
+from asyncrevoke.client.runtime.net.requests import ForwardedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.io.effects import Replied, Send
-    from asyncrevoke.runtime.net.requests import Requests
+    from asyncrevoke.client.core.io.effects import Replied, Send
+    from asyncrevoke.client.runtime.net.requests import Requests
 
 
 class RecordsCommits(Protocol):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal.format.schema import RowKind
-from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.core.io.effects import Emit
+    from asyncrevoke.client.core.io.effects import Emit
 
 
 class PartitionChange(NamedTuple):

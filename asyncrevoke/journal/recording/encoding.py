@@ -10,6 +10,7 @@ from array import array
 from itertools import chain, groupby, repeat
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.client.printable import error_text
 from asyncrevoke.journal.format.columns import (
     ColumnArrays,
     RowBatch,
@@ -37,15 +38,14 @@ from asyncrevoke.journal.recording.entries import (
     ReceivedBatches,
     Starts,
 )
-from asyncrevoke.printable import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from asyncrevoke.client.model import Record
     from asyncrevoke.journal.format.columns import Runs
     from asyncrevoke.journal.format.frames import Frame
     from asyncrevoke.journal.recording.entries import Queue
-    from asyncrevoke.model import Record
 
 # Rows of attempts in a batch, at least. Larger batches hold the interpreter lock longer.
 _ENOUGH = 2048

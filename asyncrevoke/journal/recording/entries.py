@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from asyncrevoke.client.model import Record
 from asyncrevoke.journal.format.frames import Frame
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
-from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from collections import deque

@@ -7,8 +7,14 @@ import json
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, NotifyKind, Replied
-from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, NotifyKind, Replied
+from asyncrevoke.client.errors import IllegalStateError
+from asyncrevoke.client.printable import is_caught_by
+from asyncrevoke.client.protocol.messages import (
+    ErrorCode,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+)
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.recording.commit_gate import CommitGate
 from asyncrevoke.journal.recording.core_events import changes_of
@@ -24,22 +30,20 @@ from asyncrevoke.journal.recording.entries import (
     WrittenCount,
 )
 from asyncrevoke.journal.recording.turn_times import TurnTimes, ended_early
-from asyncrevoke.printable import is_caught_by
-from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest, OffsetCommitResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.core.io.effects import Emit, Notify
+    from asyncrevoke.client.core.io.effects import Emit, Notify
+    from asyncrevoke.client.model import PollResult, Record, TopicPartition
+    from asyncrevoke.client.protocol.messages import FetchedPartition
+    from asyncrevoke.client.protocol.records import RecordBatch, RecordDecoder
+    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.client.runtime.hooks.journal_hooks import CoreView, FailsConsumer
+    from asyncrevoke.client.runtime.net.requests import Requests
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.entries import Entry, Queue
     from asyncrevoke.journal.recording.writer import Writer
-    from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.protocol.messages import FetchedPartition
-    from asyncrevoke.protocol.records import RecordBatch, RecordDecoder
-    from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
-    from asyncrevoke.runtime.hooks.journal_hooks import CoreView, FailsConsumer
-    from asyncrevoke.runtime.net.requests import Requests
 
 _NOTICES = {
     NotifyKind.ASSIGNED: RowKind.ASSIGN,

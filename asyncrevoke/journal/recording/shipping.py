@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.errors import JournalError
+from asyncrevoke.client.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence

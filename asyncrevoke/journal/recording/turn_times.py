@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 # Handler workers start no call later than this after the beginning of an iteration (microseconds).
 _LONG_TURN = 50_000

@@ -9,18 +9,18 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.errors import ConfigError, JournalError
+from asyncrevoke.client.errors import ConfigError, JournalError
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.journal.segments import JournalSession, seal, seal_session
-from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.client.runtime.hooks.journal_hooks import FailsConsumer
     from asyncrevoke.journal.recording.entries import Queue
     from asyncrevoke.journal.recording.log_file import LogFile
     from asyncrevoke.journal.recording.shipping import Shipping
     from asyncrevoke.journal.segments import Segment
-    from asyncrevoke.runtime.hooks.journal_hooks import FailsConsumer
 
 # Seconds between two writes if no flush waits.
 _PACE = 0.1

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.errors import JournalError
+from asyncrevoke.client.errors import JournalError
 from asyncrevoke.journal.files import PRIVATE, folder_mode
 from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.format.sealed import About, SealedFile

@@ -7,23 +7,23 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncrevoke.config.topics import check_topics
-from asyncrevoke.errors import AsyncRevokeError, ConfigError, JournalError
-from asyncrevoke.groups.cluster import GroupsClient
+from asyncrevoke.client.config.topics import check_topics
+from asyncrevoke.client.errors import AsyncRevokeError, ConfigError, JournalError
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.journal.topic.collected_folder import MOST_SESSIONS, CollectedFolder
 from asyncrevoke.journal.topic.offsets_snapshot import write_snapshot
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import shown_option
-from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.ranges.reader import Reader
+from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
     from typing import TypeAlias
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
     # Returns the committed offsets of a group.
     CommittedOffsets: TypeAlias = Callable[[str], Awaitable[Mapping[TopicPartition, int]]]

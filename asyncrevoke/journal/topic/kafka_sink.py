@@ -9,17 +9,17 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.errors import ConfigError, JournalError, PublishError
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.errors import ConfigError, JournalError, PublishError
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
-from asyncrevoke.printable import shown_option
-from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Self
 
-    from asyncrevoke.producing.producer import Producer
+    from asyncrevoke.client.producing.producer import Producer
 
 # Half of the default max.message.bytes, which leaves room for the record batch.
 _MOST_BYTES = 500_000

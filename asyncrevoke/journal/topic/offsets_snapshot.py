@@ -15,7 +15,7 @@ from asyncrevoke.journal.files import PRIVATE, create_file, open_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 SNAPSHOT: Final = "committed.json"
 """The name of the file."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.audit.anomalies import Anomaly
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
 
 # Kinds of anomalies that a gap in the topic would cause.
 _ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.NOT_RECORDED, AnomalyKind.SOUGHT_PAST})

@@ -11,6 +11,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.schema import COLUMNS
 from asyncrevoke.journal.reading import SessionState
@@ -22,7 +23,6 @@ from asyncrevoke.journal.segments import (
     sessions,
 )
 from asyncrevoke.journal.session_id import is_session_id
-from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.overview import SUMMARIZED, Overview, Summary, overview_of, summary_of
 from asyncrevoke.spark.audits.packed_rows import BLOBS, NEEDED, PackRows

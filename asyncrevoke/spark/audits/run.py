@@ -21,12 +21,12 @@ from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
 from asyncrevoke.audit.results.audit_result import AuditResult, PartialAudit, merged
 from asyncrevoke.audit.results.report import write_report
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.groups.errors import GroupsError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.groups.errors import GroupsError
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.journal.errors import DamagedJournalError
-from asyncrevoke.printable import shown_option
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.dense import confirm, dense_reader
 from asyncrevoke.spark.audits.journal import checked_journal
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.spark.audits.journal import CheckedJournal
     from asyncrevoke.spark.audits.sources import TopicReader
 

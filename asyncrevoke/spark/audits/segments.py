@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.chain import SegmentChain
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.sealed import About

@@ -12,9 +12,9 @@ from asyncrevoke.audit.ranges import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.sql.text import compose
 from asyncrevoke.audit.topic.record_hashes import RECORDS, columns
 from asyncrevoke.audit.topic.topic import Topic, is_compacted
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.journal.format.arrow import pa, pc
-from asyncrevoke.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.packed_rows import BLOBS, PackRecords
 from asyncrevoke.spark.reading.offsets import find_ranges

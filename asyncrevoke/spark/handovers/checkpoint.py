@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.source.stream_offsets import StreamOffsets
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
-from asyncrevoke.groups import requests
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.errors import CoordinatorUnavailableError, NoGroupError
-from asyncrevoke.groups.observer import committed_offsets, describe_group
-from asyncrevoke.groups.retry import retry_transient_errors
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import OffsetCommitResponse
-from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.runtime.net.single_request import run_blocking
+from asyncrevoke.client.groups import requests
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.errors import CoordinatorUnavailableError, NoGroupError
+from asyncrevoke.client.groups.observer import committed_offsets, describe_group
+from asyncrevoke.client.groups.retry import retry_transient_errors
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import OffsetCommitResponse
+from asyncrevoke.client.runtime.net.single_request import run_blocking
+from asyncrevoke.replays.ranges.consumers import consumer_of
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.handovers.checkpoint import CheckpointOffsets, read_checkpoint
 from asyncrevoke.spark.reading.log_bounds import LogBounds
@@ -26,8 +26,8 @@ from asyncrevoke.spark.reading.topic_selection import TopicSelection
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.groups.facts import GroupFacts
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.groups.facts import GroupFacts
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
 Source: TypeAlias = "str | Path | Mapping[TopicPartition, int] | Sequence[OffsetRange]"

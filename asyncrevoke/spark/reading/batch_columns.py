@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrevoke.ranges.record_fields import Places, fields_of, in_parts
+from asyncrevoke.replays.ranges.record_fields import Places, fields_of, in_parts
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.reading.record_columns import ARROW_TYPES, timestamps
 from asyncrevoke.spark.reading.registry_framing import FRAMING_SIZE
@@ -19,8 +19,8 @@ from asyncrevoke.spark.reading.registry_framing import FRAMING_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from asyncrevoke.model import TopicPartition
-    from asyncrevoke.ranges.record_fields import Buffer
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.replays.ranges.record_fields import Buffer
     from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
@@ -102,7 +102,7 @@ def _slices(batch: ArrowRecordBatch) -> Iterator[ArrowRecordBatch]:
 def _reading(*, keys: bool, values: bool) -> Reading:
     """Compiled loops, if numba is installed and supports the installed numpy, else numpy."""
     try:
-        from asyncrevoke.ranges.compiled_rows import read_rows
+        from asyncrevoke.replays.ranges.compiled_rows import read_rows
     except ImportError:
         return _rows_of_fields
     read = partial(read_rows, keys=keys, values=values)

@@ -10,7 +10,7 @@ from asyncrevoke.spark.reading.range_reader import FETCH_BYTES, RangesReader
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.spark.reading.consumer_pool import ConsumerPool
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.places import Missing

@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.replays.ranges.consumers import consumer_of
 
 if TYPE_CHECKING:
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
 IDLE_SECONDS: Final = 30.0
 """Seconds for which a consumer without a range stays connected."""
@@ -19,8 +19,8 @@ _MOST: Final = 4
 
 
 class ConsumerKind(NamedTuple):
-    """The arguments of :func:`~asyncrevoke.ranges.consumers.consumer_of`, and the topic that the
-    consumer reads.
+    """The arguments of :func:`~asyncrevoke.replays.ranges.consumers.consumer_of`, and the topic
+    that the consumer reads.
 
     A consumer that knows a former id of a topic would report it as deleted, so consumers are reused
     only for the same ``topic_id``. Without an id they are not reused.

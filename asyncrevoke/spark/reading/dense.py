@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.errors import BrokerError, ConfigError
-from asyncrevoke.ranges.consumers import consumer_of
-from asyncrevoke.ranges.topic_settings import CLEANUP_POLICY
-from asyncrevoke.runtime.net.single_request import run_blocking
+from asyncrevoke.client.errors import BrokerError, ConfigError
+from asyncrevoke.client.runtime.net.single_request import run_blocking
+from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.topic_settings import CLEANUP_POLICY
 from asyncrevoke.spark.reading.offsets import configured
 from asyncrevoke.spark.reading.range_reader import RangeReader
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
 _SAMPLE = 1000

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.core.metadata.topic_ids import topic_id_text
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.observer import committed_offsets
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.core.metadata.topic_ids import topic_id_text
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.observer import committed_offsets
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.spark.reading.places import EARLIEST, LATEST, GroupOffsets, offsets_by_topic
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.spark.reading.places import Place
     from asyncrevoke.spark.reading.topic_selection import TopicSelection
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.config.security import security_options
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.config.security import security_options
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.places import (
     check_order,
@@ -91,7 +91,7 @@ def resolve_ranges(
     partitions is rejected only if it is so in each of them. Raises RequestTimeoutError if no broker
     responds.
     """
-    from asyncrevoke.runtime.net.single_request import run_blocking
+    from asyncrevoke.client.runtime.net.single_request import run_blocking
 
     config = configured(bootstrap, isolation_level)
     return run_blocking(find_ranges(config, TopicSelection((topic,)), start, end, missing))
@@ -125,7 +125,7 @@ async def find_ranges(
     missing: Missing = "error",
 ) -> list[OffsetRange]:
     """Like :func:`resolve_ranges` for all selected topics, on the running event loop."""
-    from asyncrevoke.ranges.consumers import consumer_of
+    from asyncrevoke.replays.ranges.consumers import consumer_of
     from asyncrevoke.spark.reading.log_bounds import LogBounds
 
     for name, place in (("start", start), ("end", end)):
@@ -160,7 +160,7 @@ async def begin_at_time(
 ) -> list[OffsetRange]:
     """These ranges without the offsets before the first record with this timestamp or a later one.
     A range without such a record becomes empty."""
-    from asyncrevoke.ranges.consumers import consumer_of
+    from asyncrevoke.replays.ranges.consumers import consumer_of
 
     # A filter may name any time: offsets_for_times refuses numbers that look like seconds.
     since = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
@@ -190,7 +190,7 @@ def plan_range(
 def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None:
     """Raise DataLossError or log a warning for requested offsets that were deleted; log a warning
     for those that are beyond the last stable offset."""
-    from asyncrevoke.runtime.hooks.event_log import EventLog
+    from asyncrevoke.client.runtime.hooks.event_log import EventLog
 
     log = EventLog()
     lost = [each for each in ranges if each.missing]
@@ -225,7 +225,7 @@ def describe_lost(ranges: Sequence[OffsetRange]) -> str:
 async def _high_watermarks(
     config: ConsumerConfig, topics: TopicSelection
 ) -> Mapping[TopicPartition, int]:
-    from asyncrevoke.ranges.consumers import consumer_of
+    from asyncrevoke.replays.ranges.consumers import consumer_of
     from asyncrevoke.spark.reading.log_bounds import LogBounds
 
     async with consumer_of(replace(config, isolation_level="read_uncommitted")) as consumer:

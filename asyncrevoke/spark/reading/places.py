@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.spark.errors import DataLossError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 # Special offsets of single partitions, as in ListOffsets.
 EARLIEST = -2

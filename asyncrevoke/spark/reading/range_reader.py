@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from asyncrevoke.errors import OffsetOutOfRangeError
-from asyncrevoke.ranges.reader import Reader
-from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.errors import OffsetOutOfRangeError
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.replays.ranges.reader import Reader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.consumer_pool import ConsumerKind, ConsumerPool
 from asyncrevoke.spark.reading.log_bounds import shown_topic_id
@@ -16,10 +16,10 @@ from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, configured
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.queries.topic_description import TopicDescription
-    from asyncrevoke.model import PollResult, Record, TopicPartition
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.queries.topic_description import TopicDescription
+    from asyncrevoke.client.model import PollResult, Record, TopicPartition
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.places import Missing
 

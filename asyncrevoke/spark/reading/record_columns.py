@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.errors import UnreadableRecordError
-from asyncrevoke.model import UnreadableRecord
+from asyncrevoke.client.errors import UnreadableRecordError
+from asyncrevoke.client.model import UnreadableRecord
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.reading.registry_framing import framed_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema
 
     Records = Sequence[Record]

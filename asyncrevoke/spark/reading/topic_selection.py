@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.queries.topic_description import TopicDescription
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.core.queries.topic_description import TopicDescription
+    from asyncrevoke.client.model import TopicPartition
 
 
 class TopicSelection(NamedTuple):

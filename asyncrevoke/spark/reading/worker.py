@@ -83,7 +83,7 @@ class PythonWorker:
         return opened
 
     async def _open(self, consumer: Consumer, target: Target) -> OpenedHandlers:
-        from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
+        from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
         from asyncrevoke.replays.opened_handlers import open_handlers
 
         config = consumer.config
@@ -130,7 +130,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def import_consumer(name: str) -> Consumer:
     """Import the consumer of a target. Raises ReplayError if that fails in this process."""
-    from asyncrevoke.target import find_consumer
+    from asyncrevoke.replays.target import find_consumer
 
     try:
         return find_consumer(name)

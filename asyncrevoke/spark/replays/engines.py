@@ -6,22 +6,22 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.replays.target import find_consumer
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.reading.range_reader import FETCH_BYTES
 from asyncrevoke.spark.replays.plan import RangeOrder, tasks
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA, RangeTask
 from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
 from asyncrevoke.spark.source.columns import UNREADABLE
-from asyncrevoke.target import find_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from asyncrevoke.config import ConsumerConfig, IsolationLevel
+    from asyncrevoke.client.config import ConsumerConfig, IsolationLevel
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
     from asyncrevoke.replays.opened_handlers import Target
     from asyncrevoke.spark.reading.offsets import OffsetRange

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.client.printable import named_error
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.dead_letters.origin_reader import OriginReader
-from asyncrevoke.printable import named_error
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.replays.range_handling import handle_all
 from asyncrevoke.replays.result_rows import ResultRows
-from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.range_reader import RangeReader
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 
-    from asyncrevoke.config import IsolationLevel
+    from asyncrevoke.client.config import IsolationLevel
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
     from asyncrevoke.replays.opened_handlers import OpenedHandlers, Target
     from asyncrevoke.replays.range_source import NextRecords

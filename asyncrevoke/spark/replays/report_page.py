@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.pages.drawing import Drawing
-from asyncrevoke.pages.templates import render
+from asyncrevoke.web.pages.drawing import Drawing
+from asyncrevoke.web.pages.templates import render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

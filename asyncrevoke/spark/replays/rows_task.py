@@ -6,8 +6,8 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncrevoke.model import Record, UnreadableRecord
-from asyncrevoke.protocol.content_limits import (
+from asyncrevoke.client.model import Record, UnreadableRecord
+from asyncrevoke.client.protocol.content_limits import (
     MAX_ADDED_HEADERS,
     MAX_RECORD_HEADERS,
     TOO_MANY_HEADERS,

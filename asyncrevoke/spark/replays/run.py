@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.runtime.hooks.event_log import EventLog
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.plan import stages, unfinished_ranges

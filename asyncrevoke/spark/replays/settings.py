@@ -8,10 +8,10 @@ from importlib import invalidate_caches
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast, get_args
 
-from asyncrevoke.config.inherit import INHERIT
+from asyncrevoke.client.config.inherit import INHERIT
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
 from asyncrevoke.replays.opened_handlers import Errors, ReplayOrder, Target
 from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT
 from asyncrevoke.spark.session import is_connected
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from asyncrevoke.config import IsolationLevel
+    from asyncrevoke.client.config import IsolationLevel
     from asyncrevoke.spark.replays.engines import Engine
 
 CHECKPOINT_EVERY = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import inspect
 
-from asyncrevoke.config.annotations import expanded
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.config.annotations import expanded
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from asyncrevoke.producing.partitioner import murmur2
+from asyncrevoke.client.producing.partitioner import murmur2
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

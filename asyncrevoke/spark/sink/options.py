@@ -6,16 +6,16 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.spark.connection_options import CONNECTION, CONNECTORS, connection_config
 from asyncrevoke.spark.hidden_options import HiddenOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.config.consumer_options import Compression
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.config.consumer_options import Compression
 
 _NAMES: Final = (
     "topic",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
 
-from asyncrevoke.producing.encoded_records import EncodedRecords
-from asyncrevoke.producing.producer_core import LARGEST_RECORD
+from asyncrevoke.client.producing.encoded_records import EncodedRecords
+from asyncrevoke.client.producing.producer_core import LARGEST_RECORD
 from asyncrevoke.spark.arrow import Array, StructArray, StructListArray, pa, pc
 from asyncrevoke.spark.sink.binary_column import BinaryColumn, Numbers
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from asyncrevoke.errors import PublishError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing.record_batch import BATCH_BYTES
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.sink.binary_column import BinaryColumn
@@ -21,7 +21,7 @@ from asyncrevoke.spark.sink.topic_writer import EncodedBatch, TopicWriter, sink_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.producing.queueing.result_topic import OutputPartitions
+    from asyncrevoke.client.producing.queueing.result_topic import OutputPartitions
     from asyncrevoke.spark.arrow import ArrowRecordBatch, StructListArray
     from asyncrevoke.spark.sink.binary_column import Numbers
     from asyncrevoke.spark.sink.options import SinkOptions

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from asyncrevoke.errors import PublishError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing.delivery import Delivery
-from asyncrevoke.producing.encoded_records import EncodedRecords
-from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.delivery import Delivery
+from asyncrevoke.client.producing.encoded_records import EncodedRecords
+from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
 from asyncrevoke.spark.errors import SinkError
 from asyncrevoke.spark.sink.binary_column import Numbers
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.producing.queueing.result_topic import OutputPartitions
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.queueing.result_topic import OutputPartitions
 
 
 class EncodedBatch(NamedTuple):

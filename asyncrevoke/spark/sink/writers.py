@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.sink.columns import check_written_columns
 from asyncrevoke.spark.sink.options import SinkOptions
 

@@ -7,8 +7,8 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, cast
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.spark.connection_options import CONNECTORS
 from asyncrevoke.spark.source.option_values import boolean, whole_number
 

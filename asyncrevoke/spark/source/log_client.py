@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from asyncrevoke.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.consumers import consumer_of
 from asyncrevoke.spark.reading.log_bounds import LogBounds
 from asyncrevoke.spark.reading.worker import PythonWorker
 
 if TYPE_CHECKING:
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.spark.source.options import SourceOptions
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.spark.reading.places import LARGEST
 
 _DURATION = re.compile(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)?")

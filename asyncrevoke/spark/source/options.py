@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.spark.connection_options import CONNECTION, connection_config
 from asyncrevoke.spark.hidden_options import HiddenOptions
 from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, OffsetRange
@@ -21,7 +21,7 @@ from asyncrevoke.spark.source.place_option import to_place
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.spark.reading.places import Missing, Place
 
 _TOPICS = ("topic", "subscribe_pattern", "assign")

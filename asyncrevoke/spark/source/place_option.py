@@ -6,8 +6,8 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.spark.reading.places import (
     LARGEST,
     LARGEST_PARTITION,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.printable import shown_option
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.places import LARGEST
 from asyncrevoke.spark.source.option_values import whole_number

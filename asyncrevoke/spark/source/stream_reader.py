@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.net.single_request import run_blocking
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.reading.offsets import (
     OffsetRange,
     find_ranges,

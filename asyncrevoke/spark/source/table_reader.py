@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from asyncrevoke.runtime.net.single_request import run_blocking
+from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.reading.offsets import OffsetRange, begin_at_time, find_ranges
 from asyncrevoke.spark.source.pushed_filters import PushedFilters, push
 from asyncrevoke.spark.source.range_rows import Part, RangeRows, parts_of

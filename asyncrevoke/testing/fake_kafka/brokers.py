@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from asyncrevoke.core.io.effects import Node
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ConsumerGroupHeartbeatRequest,
     DescribeGroupsRequest,
@@ -37,7 +37,7 @@ from asyncrevoke.testing.fake_kafka.topics import LogT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.testing.fake_kafka.classic_members import ServesClassicMembers
     from asyncrevoke.testing.fake_kafka.group_state import Reply
     from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ErrorCode,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     DescribeGroupsResponse,
     ErrorCode,
     HeartbeatRequest,
@@ -37,7 +37,7 @@ from asyncrevoke.testing.fake_kafka.group_state import (
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+    from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
     from asyncrevoke.testing.fake_kafka.clock import Alarm, Clock
 
 _NEW_MEMBER_JOIN_TIMEOUT = 300.0

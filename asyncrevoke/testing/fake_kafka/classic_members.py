@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from asyncrevoke.protocol.messages import (
+    from asyncrevoke.client.protocol.messages import (
         ConsumerGroupHeartbeatRequest,
         ConsumerGroupHeartbeatResponse,
         DescribeGroupsResponse,

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -33,7 +33,7 @@ from asyncrevoke.testing.fake_kafka.consumer_group_member import (
 from asyncrevoke.testing.fake_kafka.group_state import CommittedGroupOffsets, GroupState
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+    from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
     from asyncrevoke.testing.fake_kafka.clock import Clock
 
 MemberT = TypeVar("MemberT", bound=ConsumerGroupMember)

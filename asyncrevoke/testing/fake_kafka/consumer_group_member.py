@@ -9,12 +9,12 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.protocol.messages import TopicIdPartitions
+    from asyncrevoke.client.protocol.messages import TopicIdPartitions
     from asyncrevoke.testing.fake_kafka.clock import Alarm
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from asyncrevoke.model import OffsetAndMetadata, TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
+from asyncrevoke.client.protocol.messages import (
     CommitEntry,
     ErrorCode,
     FetchedOffset,

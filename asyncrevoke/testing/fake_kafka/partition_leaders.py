@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Generic
 
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedPartition,
     FetchPartition,
@@ -21,7 +21,7 @@ from asyncrevoke.testing.fake_kafka.topics import LogT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
     from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog

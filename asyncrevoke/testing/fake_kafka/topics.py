@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.testing.fake_kafka.consumer_group_member import topic_id
 from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
 

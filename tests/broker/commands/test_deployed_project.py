@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.demo.run import committed_offsets
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 from benchmarks.costs.scaling import PARTITIONS, Protocol, run
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.ranges import Range
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.audit import audit_topic
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.observer import committed_offsets
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.observer import committed_offsets
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.topic.collecting import collect

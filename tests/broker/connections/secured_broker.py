@@ -19,10 +19,10 @@ from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.broker.listeners.ports import HOST, free_ports
 from asyncrevoke.broker.listeners.tokens import unsigned_token
 from asyncrevoke.broker.process.properties import BrokerNode, new_cluster_id
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
-from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,13 +14,13 @@ from kio.static.primitive import f64
 
 from asyncrevoke import Consumer
 from asyncrevoke.broker.admin import Admin
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
-from asyncrevoke.protocol.messages import Entities, EntityRequest
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.client.protocol.messages import Entities, EntityRequest
 
 if TYPE_CHECKING:
     from asyncrevoke.broker.running import RunningBroker
-    from asyncrevoke.config import GroupProtocol
+    from asyncrevoke.client.config import GroupProtocol
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 

@@ -20,10 +20,10 @@ from asyncrevoke.broker.listeners.tokens import unsigned_token
 from asyncrevoke.cli import replay as replay_command
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.replay import RunOptions
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.journal import Journal, KafkaSink
-from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
 from asyncrevoke.spark import session as spark_session
 from asyncrevoke.spark.reading.offsets import OffsetRange
 

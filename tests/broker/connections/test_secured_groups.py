@@ -18,7 +18,7 @@ from broker.records.numbered_records import NumberedMember, Numbers, until
 
 from asyncrevoke import AuthenticationError, Consumer
 from asyncrevoke.broker import KafkaBroker, Security
-from asyncrevoke.groups.token import given_token
+from asyncrevoke.client.groups.token import given_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

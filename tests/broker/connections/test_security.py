@@ -22,15 +22,15 @@ from starlette.applications import Starlette
 
 from asyncrevoke import Consumer
 from asyncrevoke.broker.listeners.ports import HOST
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Channel, Failed, Node, Replied, Send
-from asyncrevoke.errors import GroupAuthorizationError, PublishError, TopicAuthorizationError
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Channel, Failed, Node, Replied, Send
+from asyncrevoke.client.errors import GroupAuthorizationError, PublishError, TopicAuthorizationError
+from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.runtime.net.channels import Channels
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 from asyncrevoke.integrations.starlette import dashboard_routes, health_routes
 from asyncrevoke.journal import Journal, KafkaSink
-from asyncrevoke.producing.own_connections import ProducerWithOwnConnections
-from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.channels import Channels
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke import Consumer, Record
     from asyncrevoke.broker import KafkaBroker
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from asyncrevoke.broker import KafkaBroker, Security
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
-from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

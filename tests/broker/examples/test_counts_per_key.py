@@ -18,9 +18,9 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import admin
 
 from asyncrevoke import ConsumerConfig
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.errors import GroupsError
-from asyncrevoke.groups.observer import describe_group
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.errors import GroupsError
+from asyncrevoke.client.groups.observer import describe_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from asyncrevoke import TopicPartition
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 SESSION = 3.0
 BLOCKED = 1.4 * SESSION

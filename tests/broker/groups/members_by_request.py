@@ -9,13 +9,22 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Channel, Node, Replied, Send
-from asyncrevoke.groups.requests import committed
-from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.messages import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ErrorCode
-from asyncrevoke.protocol.subscription import Subscription, decode_assignment, encode_subscription
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Channel, Node, Replied, Send
+from asyncrevoke.client.groups.requests import committed
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.protocol.messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ErrorCode,
+)
+from asyncrevoke.client.protocol.subscription import (
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import Replied
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.core.io.effects import Replied
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from asyncrevoke.core.io.effects import Failed, Send
-    from asyncrevoke.protocol.messages import Response
+    from asyncrevoke.client.core.io.effects import Failed, Send
+    from asyncrevoke.client.protocol.messages import Response
 
 
 def note_requests(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke import PollResult
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 
@@ -264,10 +264,10 @@ async def test_a_removed_member_loses_its_partitions_and_joins_again(kafka: Kafk
 
 async def _remove(kafka: Kafka, member_id: str) -> None:
     """An epoch of -1 in the member's name, as an administrator might send it."""
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.io.effects import Channel, Node, Send
-    from asyncrevoke.protocol.messages import LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
-    from asyncrevoke.runtime.net.channels import Channels
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.io.effects import Channel, Node, Send
+    from asyncrevoke.client.protocol.messages import LEAVE_EPOCH, ConsumerGroupHeartbeatRequest
+    from asyncrevoke.client.runtime.net.channels import Channels
 
     config = ConsumerConfig(bootstrap_servers=kafka.broker.bootstrap_servers)
     ((host, port),) = config.addresses

@@ -20,7 +20,7 @@ from broker.groups.members_by_request import (
 from broker.kafka_release import kafka_release
 
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

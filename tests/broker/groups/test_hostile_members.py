@@ -10,12 +10,12 @@ import pytest
 from broker.groups.members_by_request import RequestedClassicMember, connected
 from broker.records.numbered_records import NumberedMember, Numbers, until
 
-from asyncrevoke.core.io.effects import Channel, Replied, Send
-from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.protocol.subscription import Subscription, encode_subscription
+from asyncrevoke.client.core.io.effects import Channel, Replied, Send
+from asyncrevoke.client.core.io.outbox import LARGE_FROM
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.subscription import Subscription, encode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable

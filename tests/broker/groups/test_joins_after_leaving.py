@@ -17,7 +17,7 @@ from broker.groups.members_by_request import (
     until,
 )
 
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

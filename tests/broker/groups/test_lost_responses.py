@@ -11,13 +11,13 @@ import pytest
 from broker.groups.members_by_request import GroupRequests, RequestedKip848Member, connected, until
 from broker.kafka_release import kafka_release
 
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.protocol import messages
+    from asyncrevoke.client.protocol import messages
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90)]
 

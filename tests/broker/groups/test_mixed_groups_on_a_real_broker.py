@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke import TopicPartition
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 pytestmark = [
     pytest.mark.broker,

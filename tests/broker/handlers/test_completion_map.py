@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer, OffsetAndMetadata, Record, TopicPartition
-from asyncrevoke.core.partition.completion_map import CompletionMap, decode
+from asyncrevoke.client.core.partition.completion_map import CompletionMap, decode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 

@@ -20,9 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from asyncrevoke import ConsumerConfig
 from asyncrevoke.broker.listeners.ports import free_ports
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.errors import GroupsError
-from asyncrevoke.groups.observer import describe_group
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.errors import GroupsError
+from asyncrevoke.client.groups.observer import describe_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.groups.facts import MemberFacts
+    from asyncrevoke.client.groups.facts import MemberFacts
 
 ROOT = Path(__file__).parents[3]
 DEADLINE = 60.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 
 DEADLINE = 60.0

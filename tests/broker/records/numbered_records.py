@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke import Record, TopicPartition
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 DEADLINE = 60.0
 # Partition and offset of a record.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.broker.admin import Operation
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer
-from asyncrevoke.core.io.effects import BatchDecoded, DecodeBatch
+from asyncrevoke.client.core.io.effects import BatchDecoded, DecodeBatch
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker

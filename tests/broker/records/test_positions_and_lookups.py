@@ -21,7 +21,7 @@ from asyncrevoke import (
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import ConsumerOptions, OffsetReset
+    from asyncrevoke.client.config import ConsumerOptions, OffsetReset
 
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke import Record
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.config import GroupProtocol
+    from asyncrevoke.client.config import GroupProtocol
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(60)]
 

@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from asyncrevoke import Consumer
-from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
+from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffer
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker

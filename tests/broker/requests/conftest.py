@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from broker.requests.wire_client import WireClient, node_at
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from aiokafka import AIOKafkaProducer
 
-from asyncrevoke.core.io.effects import Channel
-from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.client.core.io.effects import Channel
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.records import decode_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.requests.wire_client import WireClient
 
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.client.model import Record, TopicPartition
 
 
 async def produce(

@@ -10,16 +10,16 @@ import pytest
 from broker.kafka_release import kafka_release
 
 from asyncrevoke import Consumer
-from asyncrevoke.core.io.effects import Channel, Failed, Node, OtherBroker, Replied, Send
-from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.channels import Channels
-from asyncrevoke.runtime.net.handshake import Handshake
+from asyncrevoke.client.core.io.effects import Channel, Failed, Node, OtherBroker, Replied, Send
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.runtime.net.channels import Channels
+from asyncrevoke.client.runtime.net.handshake import Handshake
 
 if TYPE_CHECKING:
     from broker.requests.wire_client import WireClient
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.protocol.messages import Request, Response
+    from asyncrevoke.client.protocol.messages import Request, Response
 
 pytestmark = [
     pytest.mark.broker,

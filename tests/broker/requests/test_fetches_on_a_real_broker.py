@@ -10,11 +10,11 @@ from aiokafka import AIOKafkaProducer
 from broker.kafka_release import kafka_release
 from broker.requests.fetched_records import fetch_request, produce, read_all
 
-from asyncrevoke.core.fetch.session import FetchSession
-from asyncrevoke.core.io.effects import Channel
-from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.core.fetch.session import FetchSession
+from asyncrevoke.client.core.io.effects import Channel
+from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from broker.requests.wire_client import WireClient

@@ -9,21 +9,21 @@ import pytest
 from broker.kafka_release import kafka_release
 from broker.requests.fetched_records import produce, read_all
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Send
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol import codec, messages
-from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node, Send
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffers
+from asyncrevoke.client.protocol.subscription import (
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.runtime.net.connection import Connection
-from asyncrevoke.runtime.net.decode_threads import DecodeThreads
+from asyncrevoke.client.runtime.net.connection import Connection
+from asyncrevoke.client.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from broker.requests.wire_client import WireClient

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from asyncrevoke.core.io.effects import Channel, Node, Replied, Send
-from asyncrevoke.protocol import messages
+from asyncrevoke.client.core.io.effects import Channel, Node, Replied, Send
+from asyncrevoke.client.protocol import messages
 
 if TYPE_CHECKING:
-    from asyncrevoke.runtime.net.channels import Channels
+    from asyncrevoke.client.runtime.net.channels import Channels
 
 _T = TypeVar("_T", bound=messages.KafkaMessage)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from broker.records.numbered_records import NumberedMember, Numbers, Place, until
 
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from asyncrevoke import Consumer

@@ -18,7 +18,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i32Timedelta
 
 from asyncrevoke.broker.admin import Admin
-from asyncrevoke.protocol.messages import Entities, EntityRequest
+from asyncrevoke.client.protocol.messages import Entities, EntityRequest
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import KafkaCluster

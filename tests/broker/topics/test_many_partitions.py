@@ -9,10 +9,10 @@ from aiokafka import AIOKafkaProducer
 from broker.groups.recorded_requests import note_requests
 
 from asyncrevoke import Consumer
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Channel, Failed, Node, Replied, Send
-from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Channel, Failed, Node, Replied, Send
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchRequest, FetchResponse
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

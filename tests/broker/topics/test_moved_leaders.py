@@ -13,8 +13,8 @@ from broker.groups.recorded_requests import HeldResponses, change_responses, not
 from broker.records.numbered_records import NumberedMember, Numbers, until
 from broker.topics.partition_replicas import move_leader
 
-from asyncrevoke.core.io.effects import Replied
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Replied
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchResponse,
     MetadataRequest,
@@ -23,8 +23,8 @@ from asyncrevoke.protocol.messages import (
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import KafkaCluster
-    from asyncrevoke.core.io.effects import Failed, Send
-    from asyncrevoke.protocol.messages import Response
+    from asyncrevoke.client.core.io.effects import Failed, Send
+    from asyncrevoke.client.protocol.messages import Response
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 

@@ -14,8 +14,8 @@ from broker.groups.recorded_requests import change_responses, note_requests
 from broker.topics.partition_replicas import replicas
 
 from asyncrevoke import Consumer, LogTruncationError, TopicPartition
-from asyncrevoke.core.io.effects import Replied
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Replied
+from asyncrevoke.client.protocol.messages import (
     FetchRequest,
     FetchResponse,
     MetadataRequest,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.broker import KafkaBroker, KafkaCluster
-    from asyncrevoke.core.io.effects import Failed, Send
-    from asyncrevoke.protocol.messages import Response
+    from asyncrevoke.client.core.io.effects import Failed, Send
+    from asyncrevoke.client.protocol.messages import Response
     from benchmarks.clients.aiokafka_types import Sender
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import admin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 # The principal of all members.
 USER = "alice"

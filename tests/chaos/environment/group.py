@@ -22,7 +22,7 @@ from asyncrevoke.cli.demo.member.handler_log import (
     Released,
     Started,
 )
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,16 +14,16 @@ from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.broker.listeners.ports import free_ports
 from asyncrevoke.broker.process.properties import BROKERS, CLIENTS, BrokerNode, new_cluster_id
 from asyncrevoke.broker.running import RunningBroker
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.groups.cluster import GroupsClient
-from asyncrevoke.groups.observer import committed_offsets
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.observer import committed_offsets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
     from pathlib import Path
 
     from asyncrevoke.broker.listeners.security import ClientOptions
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 # Of all members, also of those whose session the broker decides on (KIP-848); in seconds.
 SESSION_TIMEOUT = 6.0

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.group_result import Produced
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     import random

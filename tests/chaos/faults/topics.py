@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from chaos.environment.group import MemberProcess
 
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.journal.format.schema import Content
-    from asyncrevoke.model import TopicPartition
 
 Resource: TypeAlias = Literal["topic", "group"]
 

@@ -17,9 +17,9 @@ from asyncrevoke.audit.group_offsets import read_group_offsets
 from asyncrevoke.audit.ranges import Range
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.demo.clock import now
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

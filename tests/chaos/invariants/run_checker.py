@@ -31,7 +31,7 @@ from asyncrevoke.cli.demo.group_result import (
     handler_calls,
 )
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.results.audit_result import AuditResult

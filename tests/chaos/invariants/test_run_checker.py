@@ -23,7 +23,7 @@ from unit.journal.written_journal import audited
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, AnomalyKind
 from asyncrevoke.cli.demo.group_result import Produced
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from pathlib import Path

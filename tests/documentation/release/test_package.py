@@ -134,7 +134,7 @@ def test_the_version_stands_in_one_file() -> None:
         for path in (*ROOT.glob("*.toml"), *(ROOT / "asyncrevoke").rglob("*.py"))
         if re.search(rf"version.*= *[\"']{re.escape(__version__)}[\"']", path.read_text())
     ]
-    assert found == ["asyncrevoke/config/software.py"]
+    assert found == ["asyncrevoke/client/config/software.py"]
 
 
 def test_each_extra_is_explained_and_installed_by_tox() -> None:

@@ -5,7 +5,7 @@ python tests/documentation/site/protocol_versions.py
 
 from pathlib import Path
 
-from asyncrevoke.protocol.dialects.versions import APIS, Api
+from asyncrevoke.client.protocol.dialects.versions import APIS, Api
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "protocol-versions.md"
 BEGIN = "<!-- versions: begin (written by tests/documentation/site/protocol_versions.py) -->"

@@ -11,9 +11,9 @@ from typing import TypeVar
 import pytest
 from documentation.site.mermaid import Arrow, Picture, pictures
 
-from asyncrevoke.core.membership.classic.state_table import CLASSIC_TRANSITIONS
-from asyncrevoke.core.membership.kip848.state_table import MEMBER_TRANSITIONS
-from asyncrevoke.core.partition.instance import TRANSITIONS
+from asyncrevoke.client.core.membership.classic.state_table import CLASSIC_TRANSITIONS
+from asyncrevoke.client.core.membership.kip848.state_table import MEMBER_TRANSITIONS
+from asyncrevoke.client.core.partition.instance import TRANSITIONS
 
 INTERNALS = Path(__file__).parents[3] / "docs" / "internals"
 STATES = INTERNALS / "changing-the-core.md"

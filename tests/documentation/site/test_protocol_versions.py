@@ -2,7 +2,7 @@
 
 from documentation.site.protocol_versions import PAGE, lost, with_versions
 
-from asyncrevoke.protocol.dialects.versions import Api, Version
+from asyncrevoke.client.protocol.dialects.versions import Api, Version
 
 
 def test_the_versions_of_requests_are_listed_as_in_the_code() -> None:

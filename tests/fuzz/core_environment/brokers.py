@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.brokers.changing_log import ChangingLog
 
-from asyncrevoke.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     encode_assignment_user_data,
 )
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -49,7 +49,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupResponse,
     TopicMetadata,
 )
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.protocol.subscription import (
     Subscription,
     encode_assignment,
     encode_subscription,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 from fuzz.core_environment.cluster import IDS, PARTITIONS, TOPICS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 TOPICS = {"orders": 3, "bills": 2}
 PARTITIONS = tuple(

@@ -9,8 +9,8 @@ import msgspec
 from fuzz.core_environment.cluster import IDS
 from simulation.brokers.changing_log import ChangingLog
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
 )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from simulation.cluster.large_batches import decode_some_large
 
-from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
     BrokerProbed,
@@ -38,10 +38,10 @@ from asyncrevoke.core.io.effects import (
     TimerFired,
     WakePoller,
 )
-from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.core.partition.completion_map import decode as decode_map
-from asyncrevoke.errors import AsyncRevokeError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.outbox import LARGE_FROM
+from asyncrevoke.client.core.partition.completion_map import decode as decode_map
+from asyncrevoke.client.errors import AsyncRevokeError
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchRequest,
     FetchResponse,
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.model import Record, TopicPartition
 
 from fuzz.core_environment.brokers import FuzzBrokers
 from fuzz.core_environment.cluster import PARTITIONS, TOPICS

@@ -26,15 +26,15 @@ from crc32c import crc32c
 from wire.frames.raw_batches import Header, header_bomb, raw_batch, record, sealed, varint
 from wire.frames.response_frames import damage
 
-from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
-from asyncrevoke.model import Record, TopicPartition, UnreadableRecord
-from asyncrevoke.protocol import record_maker
-from asyncrevoke.protocol.content_limits import MAX_RECORD_HEADERS
-from asyncrevoke.protocol.messages import AbortedTransaction, ErrorCode, FetchedPartition
-from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
-from asyncrevoke.protocol.records import CorruptBatch, RecordBatch, decode_batches
-from asyncrevoke.protocol.unpacking import unpack
+from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.client.errors import CorruptRecordError, UnreadableRecordError
+from asyncrevoke.client.model import Record, TopicPartition, UnreadableRecord
+from asyncrevoke.client.protocol import record_maker
+from asyncrevoke.client.protocol.content_limits import MAX_RECORD_HEADERS
+from asyncrevoke.client.protocol.messages import AbortedTransaction, ErrorCode, FetchedPartition
+from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffer
+from asyncrevoke.client.protocol.records import CorruptBatch, RecordBatch, decode_batches
+from asyncrevoke.client.protocol.unpacking import unpack
 
 if TYPE_CHECKING:
     import random

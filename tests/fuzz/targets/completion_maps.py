@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, ClassVar
 from unit.core.partition.test_record_buffer import dense
 from wire.frames.response_frames import damage
 
-from asyncrevoke.core.partition.completion_map import (
+from asyncrevoke.client.core.partition.completion_map import (
     CompletionMap,
     _checksum,
     _varint,
     decode,
     encode,
 )
-from asyncrevoke.core.partition.offset_tracker import OffsetTracker
-from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     import random
 
-    from asyncrevoke.core.partition.completion_map import Run
+    from asyncrevoke.client.core.partition.completion_map import Run
 
 import binascii
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from fuzz.core_environment.environment import CoreEnvironment
 from fuzz.core_environment.operations import FIRST_USUAL, NAMES
 
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig
 
 HEADER = 4
 OPERATION = 3

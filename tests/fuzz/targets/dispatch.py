@@ -17,9 +17,9 @@ import pydantic
 from wire.frames.response_frames import damage
 
 from asyncrevoke import DecodeError, UnmatchedRecordError, by_header
+from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.decoding.decoders import Decoder, decoder_for
 from asyncrevoke.handlers.registry import Router
-from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     import random

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from wire.frames import response_frames, second_codec
 from wire.frames.entity_requests import ENTITY_REQUESTS
 
-from asyncrevoke.protocol import codec, guard
+from asyncrevoke.client.protocol import codec, guard
 
 if TYPE_CHECKING:
     import random

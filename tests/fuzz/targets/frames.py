@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import msgspec
 from wire.frames import response_frames, second_codec
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol import codec, guard, messages
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol import codec, guard, messages
 
 if TYPE_CHECKING:
     import random
 
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.protocol.messages import Request
 
 _SPOKEN = [
     (kind, version)

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from wire.frames.corrupt_records import fetched
 from wire.frames.raw_batches import Header, raw_batch, record
 
-from asyncrevoke.core.io.effects import Node, Replied
-from asyncrevoke.handlers.dead_letters import dead_letter, retry_message
-from asyncrevoke.model import Record
-from asyncrevoke.producing.producer_core import ProducerCore
-from asyncrevoke.producing.requests import InitProducerIdRequest, producer_id_response
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Node, Replied
+from asyncrevoke.client.model import Record
+from asyncrevoke.client.producing.producer_core import ProducerCore
+from asyncrevoke.client.producing.requests import InitProducerIdRequest, producer_id_response
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     EntityResponse,
     ErrorCode,
@@ -29,7 +28,8 @@ from asyncrevoke.protocol.messages import (
     PartitionMetadata,
     TopicMetadata,
 )
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.client.protocol.records import decode_batches
+from asyncrevoke.handlers.dead_letters import dead_letter, retry_message
 
 if TYPE_CHECKING:
     import random

@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, ClassVar
 
 from wire.frames.response_frames import damage
 
-from asyncrevoke.config.topics import is_legal_topic
-from asyncrevoke.core.assignors import ASSIGNORS
-from asyncrevoke.core.assignors.ownership import generation_of
-from asyncrevoke.core.assignors.sticky import StickyAssignor
-from asyncrevoke.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.config.topics import is_legal_topic
+from asyncrevoke.client.core.assignors import ASSIGNORS
+from asyncrevoke.client.core.assignors.ownership import generation_of
+from asyncrevoke.client.core.assignors.sticky import StickyAssignor
+from asyncrevoke.client.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     checksum,
     decode_assignment_user_data,
     encode_assignment_user_data,
 )
-from asyncrevoke.core.membership.classic.leader.reported_subscription import read_subscription
-from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
+    read_subscription,
+)
+from asyncrevoke.client.core.membership.classic.subscription_user_data import reads_maps
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import (
     MalformedMemberData,
     Subscription,
     decode_assignment,

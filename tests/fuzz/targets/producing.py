@@ -18,18 +18,18 @@ from kio.schema.produce.v8.response import ProduceResponse
 from kio.schema.types import ProducerId, TopicName
 from kio.static.primitive import i16, i32
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
-from asyncrevoke.errors import PublishError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing.producer_core import Outgoing, ProducerCore
-from asyncrevoke.producing.requests import (
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
+from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
     ProduceRequest,
     produce_response,
     produced_batches,
     producer_id_response,
 )
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     EntityResponse,
     ErrorCode,

@@ -16,7 +16,9 @@ from wire.frames.corrupt_records import fetched
 from wire.frames.raw_batches import Header, raw_batch, record
 from wire.frames.response_frames import damage
 
-from asyncrevoke.config.topics import is_legal_topic
+from asyncrevoke.client.config.topics import is_legal_topic
+from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.protocol.records import CorruptBatch, decode_batches
 from asyncrevoke.handlers.dead_letters.dead_letter import MAX_COUNT, DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import (
     _HEADERS,
@@ -25,13 +27,11 @@ from asyncrevoke.handlers.dead_letters.retry_message import (
     due_time_ms,
     retry_history,
 )
-from asyncrevoke.model import UnreadableRecord
-from asyncrevoke.protocol.records import CorruptBatch, decode_batches
 
 if TYPE_CHECKING:
     import random
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 _VALUES = (
     None,

@@ -14,11 +14,17 @@ import pytest
 from mixed.neighbours.programs import program
 
 from asyncrevoke import TopicPartition
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.assignors import ASSIGNORS, Member
-from asyncrevoke.core.membership.classic.leader.led_generation import LedGeneration, plan_assignment
-from asyncrevoke.core.membership.classic.subscription_user_data import LastAssignment, user_data
-from asyncrevoke.protocol.subscription import Subscription, encode_subscription
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.assignors import ASSIGNORS, Member
+from asyncrevoke.client.core.membership.classic.leader.led_generation import (
+    LedGeneration,
+    plan_assignment,
+)
+from asyncrevoke.client.core.membership.classic.subscription_user_data import (
+    LastAssignment,
+    user_data,
+)
+from asyncrevoke.client.protocol.subscription import Subscription, encode_subscription
 
 if TYPE_CHECKING:
     from mixed.group import Client

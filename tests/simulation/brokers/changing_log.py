@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from asyncrevoke.client.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
 
 

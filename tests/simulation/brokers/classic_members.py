@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from simulation.brokers.coordinator_events import NO_SYNC
 from simulation.brokers.simulated_consumer_group import ConvertibleMember
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -27,7 +27,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.protocol.subscription import (
     decode_subscription,
     encode_assignment,
 )

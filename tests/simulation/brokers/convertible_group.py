@@ -10,12 +10,12 @@ from simulation.brokers.simulated_consumer_group import (
     SimulatedConsumerGroup,
 )
 
-from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
+from asyncrevoke.client.protocol.messages import ErrorCode, OffsetCommitRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import CommittedGroupOffsets
 

@@ -30,8 +30,8 @@ from simulation.brokers.classic_members import ClassicMembers
 from simulation.brokers.convertible_group import ConvertibleGroup
 from simulation.brokers.simulated_consumer_group import ConvertibleMember
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -49,7 +49,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.protocol.subscription import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
     from simulation.brokers.simulated_consumer_group import ConsumerGroupOptions
 
-    from asyncrevoke.model import GroupMetadata, OffsetAndMetadata
-    from asyncrevoke.protocol.messages import Response
+    from asyncrevoke.client.model import GroupMetadata, OffsetAndMetadata
+    from asyncrevoke.client.protocol.messages import Response
 
 
 class ConvertingGroup:

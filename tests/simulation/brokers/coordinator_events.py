@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+    from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
 
 # The reason for removing a member.
 NO_SYNC = "it sent no SyncGroup in time"

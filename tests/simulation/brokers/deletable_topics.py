@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from simulation.brokers.changing_log import ChangingLog
 
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.testing.fake_kafka.consumer_group_member import by_key, topic_id
 from asyncrevoke.testing.fake_kafka.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.protocol.messages import TopicIdPartitions
+    from asyncrevoke.client.protocol.messages import TopicIdPartitions
 
 
 class DeletableTopics(Topics[ChangingLog]):

@@ -12,9 +12,9 @@ from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
 from simulation.brokers.simulated_consumer_group import SimulatedConsumerGroup
 from simulation.invariants.oracle_state import Violation
 
-from asyncrevoke.core.io.effects import Node
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from simulation.brokers.changing_log import ChangingLog
 
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     EpochEnd,
     EpochQuery,
     ErrorCode,
@@ -20,8 +20,8 @@ from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.model import TopicPartition
-    from asyncrevoke.protocol.messages import BrokerMetadata, FetchPartition
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.protocol.messages import BrokerMetadata, FetchPartition
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.topics import Topics
 

@@ -11,8 +11,8 @@ from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
 from simulation.brokers.simulated_consumer_group import ConsumerGroupOptions
 from simulation.brokers.simulation_clock import SimulationClock
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     CommitEntry,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -26,7 +26,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.protocol.subscription import (
     Subscription,
     decode_assignment,
     encode_assignment,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from simulation.brokers.coordinator_events import NO_SYNC, CoordinatorEvents
 
-from asyncrevoke.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupResponse
+from asyncrevoke.client.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupResponse
 from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.classic_group import rejected
 from asyncrevoke.testing.fake_kafka.group_state import (
@@ -25,7 +25,7 @@ from asyncrevoke.testing.fake_kafka.group_state import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.model import GroupMetadata
+    from asyncrevoke.client.model import GroupMetadata
 
 
 @dataclass(frozen=True, slots=True)

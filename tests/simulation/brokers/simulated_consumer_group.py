@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from simulation.brokers.coordinator_events import CoordinatorEvents
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import ErrorCode, OffsetCommitRequest
 from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 from asyncrevoke.testing.fake_kafka.consumer_group_member import (
     BrokerMemberState,
@@ -23,7 +23,7 @@ from asyncrevoke.testing.fake_kafka.consumer_group_member import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.model import GroupMetadata
+    from asyncrevoke.client.model import GroupMetadata
     from asyncrevoke.testing.fake_kafka.clock import Alarm, Clock
     from asyncrevoke.testing.fake_kafka.group_state import Protocols
 

@@ -9,8 +9,8 @@ from typing_extensions import override
 from asyncrevoke.testing.fake_kafka.partition_log import SimulatedBatch, decode_simulated
 
 if TYPE_CHECKING:
-    from asyncrevoke.protocol.messages import FetchedPartition
-    from asyncrevoke.protocol.records import RecordBatch
+    from asyncrevoke.client.protocol.messages import FetchedPartition
+    from asyncrevoke.client.protocol.records import RecordBatch
 
 _LARGE = 2**21
 

@@ -13,7 +13,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     BrokerProbed,
     Channel,
     ConnectionSilent,
@@ -26,13 +26,13 @@ from asyncrevoke.core.io.effects import (
     Replied,
     Send,
 )
-from asyncrevoke.core.io.link_silence import RoundTripTime, may_hold
+from asyncrevoke.client.core.io.link_silence import RoundTripTime, may_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from asyncrevoke.protocol.messages import Request, Response
+    from asyncrevoke.client.protocol.messages import Request, Response
     from asyncrevoke.testing.fake_kafka.clock import Alarm, Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 

@@ -8,9 +8,9 @@ from simulation.brokers.simulated_classic_group import SimulatedClassicGroup
 from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.network import Network
 
-from asyncrevoke.core.io.effects import Channel, Event, Failed, Node, Replied, Send
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Channel, Event, Failed, Node, Replied, Send
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     CommitEntry,
     ErrorCode,
     HeartbeatRequest,

@@ -29,9 +29,9 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.io.outbox import LARGE_FROM
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.io.outbox import LARGE_FROM
 from asyncrevoke.testing.fake_kafka.group_state import GroupMember
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.scripted_client import ScriptedCluster
 from simulation.members.member import CoreObserver, SimulatedMember
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.io.effects import Event, SetTimer
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.io.effects import Event, SetTimer
 from asyncrevoke.testing.fake_kafka.clock import StandstillError
 from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
 

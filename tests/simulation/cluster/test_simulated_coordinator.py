@@ -4,8 +4,8 @@ import pytest
 from simulation.cluster.network import RequestFate
 from simulation.cluster.scripted_client import ORDERS, ScriptedClient, ScriptedCluster
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Replied
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Replied
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
     FindCoordinatorResponse,

@@ -12,7 +12,7 @@ from typing import Final
 from simulation.brokers.coordinator_events import NO_SYNC
 from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
     JoinGroupRequest,

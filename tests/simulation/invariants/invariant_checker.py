@@ -22,7 +22,7 @@ from simulation.invariants.responses import Responses
 from simulation.members.application_events import ApplicationEvents
 from simulation.members.member import CoreObserver, SimulatedMember
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
     CompleteRequest,
@@ -36,7 +36,7 @@ from asyncrevoke.core.io.effects import (
     SetTimer,
     TimerFired,
 )
-from asyncrevoke.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
+from asyncrevoke.client.errors import FencedInstanceError, InconsistentGroupError, PartitionsError
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from simulation.members.lifespans import StoredState
 
-    from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.model import OffsetAndMetadata, PollResult, Record, TopicPartition
+    from asyncrevoke.client.protocol.messages import Request
 
 
 class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):

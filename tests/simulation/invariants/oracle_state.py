@@ -14,9 +14,15 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.io.effects import BackgroundHeartbeat, Compute, DecodeBatch, Effect, Notify
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import Request
+from asyncrevoke.client.core.io.effects import (
+    BackgroundHeartbeat,
+    Compute,
+    DecodeBatch,
+    Effect,
+    Notify,
+)
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from simulation.invariants.oracle_state import Violation, name
 
-from asyncrevoke.core.io.effects import BackgroundHeartbeatReply, Failed, Replied
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import BackgroundHeartbeatReply, Failed, Replied
+from asyncrevoke.client.protocol.messages import (
     JOIN_EPOCH,
     LATEST_TIMESTAMP,
     ConsumerGroupHeartbeatRequest,
@@ -29,7 +29,7 @@ from asyncrevoke.protocol.messages import (
     Response,
     SyncGroupResponse,
 )
-from asyncrevoke.protocol.subscription import decode_assignment
+from asyncrevoke.client.protocol.subscription import decode_assignment
 
 if TYPE_CHECKING:
     from simulation.invariants.evictions import Evictions
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from simulation.invariants.ownership.follow_up_oracle import FollowUpOracle
     from simulation.invariants.records.delivery_oracles import DeliveryOracles
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 
 class Responses:

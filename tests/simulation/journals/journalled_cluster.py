@@ -15,14 +15,14 @@ from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.ranges import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.io.effects import Emit, Failed, Notify, Replied, Send
+from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.io.effects import Emit, Failed, Notify, Replied, Send
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchedPartition, OffsetCommitRequest
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.format.arrow import pa, pc
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.reading import JournalContent, read_journal
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition, OffsetCommitRequest
 from asyncrevoke.testing.fake_kafka.partition_log import SimulatedBatch, decode_simulated
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from simulation.schedules.schedule import Schedule
 
     from asyncrevoke.audit.results.audit_result import AuditResult
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.io.effects import Effect, Event
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.io.effects import Effect, Event
+    from asyncrevoke.client.model import PollResult, Record
+    from asyncrevoke.client.protocol.records import RecordBatch
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.recorder import Recorder
-    from asyncrevoke.model import PollResult, Record
-    from asyncrevoke.protocol.records import RecordBatch
 
 _EPOCH = 1_800_000_000
 

@@ -23,8 +23,8 @@ from simulation.members.pending_calls import PendingCalls
 from simulation.members.record_tasks import RecordTasks
 from simulation.members.single_records import SingleRecords
 
-from asyncrevoke.errors import FatalError, PartitionLostError, PartitionsError
-from asyncrevoke.model import PollResult, TopicPartition
+from asyncrevoke.client.errors import FatalError, PartitionLostError, PartitionsError
+from asyncrevoke.client.model import PollResult, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import SimulatedMember
 
-    from asyncrevoke.core.io.effects import CompleteRequest
-    from asyncrevoke.model import OffsetAndMetadata, Record
+    from asyncrevoke.client.core.io.effects import CompleteRequest
+    from asyncrevoke.client.model import OffsetAndMetadata, Record
     from asyncrevoke.testing.fake_kafka.clock import Alarm
 
 

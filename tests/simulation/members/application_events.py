@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from simulation.members.lifespans import StoredState
     from simulation.members.member import SimulatedMember
 
-    from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
+    from asyncrevoke.client.model import OffsetAndMetadata, PollResult, Record, TopicPartition
 
 
 class ApplicationEvents:

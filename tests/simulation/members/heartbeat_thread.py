@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
     Channel,
@@ -17,14 +17,14 @@ from asyncrevoke.core.io.effects import (
     Replied,
     Send,
 )
-from asyncrevoke.core.io.fatal_error import FATAL_FAILURES
+from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulation.cluster.network import Network
 
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.protocol.messages import Request
     from asyncrevoke.testing.fake_kafka.clock import Clock
 
 # So long after the loop was blocked it is noticed.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from simulation.members.consumer_style import Progress
 
-from asyncrevoke.core.io.effects import EnterLifespan, LoseLifespan
-from asyncrevoke.errors import PartitionLostError
+from asyncrevoke.client.core.io.effects import EnterLifespan, LoseLifespan
+from asyncrevoke.client.errors import PartitionLostError
 from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import SimulatedMember
 
-    from asyncrevoke.core.io.effects import ExitLifespan
-    from asyncrevoke.core.partition.completion_map import CompletionMap
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.client.core.io.effects import ExitLifespan
+    from asyncrevoke.client.core.partition.completion_map import CompletionMap
+    from asyncrevoke.client.model import Record, TopicPartition
 
 # Seconds that loading and storing a state take at the most, and after which what the group has
 # rejected is tried again.

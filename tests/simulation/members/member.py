@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from simulation.members.heartbeat_thread import SimulatedHeartbeatThread
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     CancelTimer,
     CompleteRequest,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from simulation.cluster.network import Network
 
-    from asyncrevoke.config import ConsumerConfig
-    from asyncrevoke.core.consumer_core import ConsumerCore
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.consumer_core import ConsumerCore
     from asyncrevoke.testing.fake_kafka.clock import Alarm, Clock
 
 

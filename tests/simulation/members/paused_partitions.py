@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import SimulatedMember
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 
 class PausedPartitions:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import SimulatedMember
 
-    from asyncrevoke.core.io.effects import CompleteRequest
-    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+    from asyncrevoke.client.core.io.effects import CompleteRequest
+    from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
 
 _EARLIEST, _LATEST = -2, -1
 

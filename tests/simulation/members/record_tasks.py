@@ -6,7 +6,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.runtime.session.shutdown_deadline import time_for_running
+from asyncrevoke.client.runtime.session.shutdown_deadline import time_for_running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from simulation.members.member import SimulatedMember
     from simulation.members.pending_calls import PendingCalls
 
-    from asyncrevoke.core.io.effects import CompleteRequest
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.client.core.io.effects import CompleteRequest
+    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.testing.fake_kafka.clock import Alarm
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 
 class SingleRecords:
-    """The reader of one application; see :mod:`asyncrevoke.core.partition.reader_records`."""
+    """The reader of one application, :mod:`asyncrevoke.client.core.partition.reader_records`."""
 
     def __init__(self) -> None:
         self._records: Sequence[Record] = ()

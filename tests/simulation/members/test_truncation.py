@@ -12,10 +12,10 @@ from simulation.brokers.simulation_clock import SimulationClock
 from simulation.cluster.network import Network
 from simulation.members.member import CoreObserver, SimulatedMember
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.errors import LogTruncationError, NoOffsetError, PartitionsError
-from asyncrevoke.model import Record, TopicPartition
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.errors import LogTruncationError, NoOffsetError, PartitionsError
+from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from simulation.brokers.changing_log import ChangingLog
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -16,16 +16,16 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
-from asyncrevoke.core.commit.committer import Committer
-from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
-from asyncrevoke.core.commit.rejected_commits import RejectedCommits
-from asyncrevoke.core.commit.waiters import CommitWaiters
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.core.commit.committer import Committer
+from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
+from asyncrevoke.client.core.commit.rejected_commits import RejectedCommits
+from asyncrevoke.client.core.commit.waiters import CommitWaiters
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     import pytest
 
-    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
 
 
 def rejections_amid_joins(schedule: Schedule) -> Schedule:

@@ -20,40 +20,40 @@ from simulation.schedules.schedule import (
     GroupMode,
 )
 
-from asyncrevoke.core.assignors import cooperative_sticky
-from asyncrevoke.core.commit import completion_maps
-from asyncrevoke.core.commit.committer import Committer
-from asyncrevoke.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.core.fetch.cursor import PartitionCursor
-from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.leader import group_leader, led_generation
-from asyncrevoke.core.membership.classic.member import ClassicMembership
-from asyncrevoke.core.membership.classic.staged_rejoin import StagedRejoin
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.core.partition import assignment as assignment_module
-from asyncrevoke.core.partition import completion_map, offset_states
-from asyncrevoke.core.partition import offset_tracker as tracker_module
-from asyncrevoke.core.partition.assignment import Assignment
-from asyncrevoke.core.partition.instance import (
+from asyncrevoke.client.core.assignors import cooperative_sticky
+from asyncrevoke.client.core.commit import completion_maps
+from asyncrevoke.client.core.commit.committer import Committer
+from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.client.core.fetch.cursor import PartitionCursor
+from asyncrevoke.client.core.io.effects import NotifyKind
+from asyncrevoke.client.core.membership.classic.leader import group_leader, led_generation
+from asyncrevoke.client.core.membership.classic.member import ClassicMembership
+from asyncrevoke.client.core.membership.classic.staged_rejoin import StagedRejoin
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.core.partition import assignment as assignment_module
+from asyncrevoke.client.core.partition import completion_map, offset_states
+from asyncrevoke.client.core.partition import offset_tracker as tracker_module
+from asyncrevoke.client.core.partition.assignment import Assignment
+from asyncrevoke.client.core.partition.instance import (
     PERMISSIONS,
     InstanceState,
     InstanceTransition,
     PartitionInstance,
     Permissions,
 )
-from asyncrevoke.core.partition.offset_tracker import OffsetTracker
-from asyncrevoke.core.partition.revocation import Revocation
-from asyncrevoke.core.position.seek import Seeking
-from asyncrevoke.core.reactions import Reactions
+from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.client.core.partition.revocation import Revocation
+from asyncrevoke.client.core.position.seek import Seeking
+from asyncrevoke.client.core.reactions import Reactions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pytest
 
-    from asyncrevoke.core.membership.classic.assignment_user_data import AssignmentUserData
-    from asyncrevoke.core.partition.completion_map import CompletionMap
-    from asyncrevoke.model import GroupMetadata, TopicPartition
+    from asyncrevoke.client.core.membership.classic.assignment_user_data import AssignmentUserData
+    from asyncrevoke.client.core.partition.completion_map import CompletionMap
+    from asyncrevoke.client.model import GroupMetadata, TopicPartition
 
 Plan: TypeAlias = "dict[str, list[TopicPartition]]"
 

@@ -15,19 +15,22 @@ from simulation.schedules.schedule import (
     GroupMode,
 )
 
-from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
-from asyncrevoke.core.membership.kip848.heartbeat import ConsumerGroupHeartbeat
-from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
-from asyncrevoke.core.membership.kip848.state_table import MemberState
-from asyncrevoke.core.membership.kip848.target_assignment import TargetAssignment
-from asyncrevoke.core.partition.revocation import Revocation
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
+from asyncrevoke.client.core.membership.kip848.heartbeat import ConsumerGroupHeartbeat
+from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.client.core.membership.kip848.state_table import MemberState
+from asyncrevoke.client.core.membership.kip848.target_assignment import TargetAssignment
+from asyncrevoke.client.core.partition.revocation import Revocation
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     import pytest
 
-    from asyncrevoke.model import GroupMetadata, TopicPartition
-    from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest, TopicIdPartitions
+    from asyncrevoke.client.model import GroupMetadata, TopicPartition
+    from asyncrevoke.client.protocol.messages import (
+        ConsumerGroupHeartbeatRequest,
+        TopicIdPartitions,
+    )
 
 
 def acknowledges_before_the_barrier(patch: pytest.MonkeyPatch) -> None:

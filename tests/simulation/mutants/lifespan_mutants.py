@@ -10,12 +10,12 @@ from simulation.members.consumer_style import Progress
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.mutant_schedules import many_partitions_and_unequal_drains
 
-from asyncrevoke.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.core.commit.completion_tracker import CompletionTracker
-from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.partition.completion_map import encode
-from asyncrevoke.core.partition.lifespans import Lifespans
-from asyncrevoke.core.position.seek import Seeking
+from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.client.core.commit.completion_tracker import CompletionTracker
+from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.partition.completion_map import encode
+from asyncrevoke.client.core.partition.lifespans import Lifespans
+from asyncrevoke.client.core.position.seek import Seeking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import pytest
     from simulation.schedules.schedule import Schedule
 
-    from asyncrevoke.core.partition.completion_map import CompletionMap
-    from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.core.partition.offset_tracker import OffsetTracker
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.client.core.partition.completion_map import CompletionMap
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+    from asyncrevoke.client.model import Record, TopicPartition
 
 
 def states_of_slow_partitions(progress: Progress, schedule: Schedule) -> Schedule:

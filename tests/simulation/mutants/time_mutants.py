@@ -17,18 +17,18 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
-from asyncrevoke.core.fetch.broker_fetches import BrokerFetches
-from asyncrevoke.core.fetch.collector import RecordCollector
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.membership.session_guard import SessionGuard
-from asyncrevoke.core.poll.poll import Poller
+from asyncrevoke.client.core.fetch.broker_fetches import BrokerFetches
+from asyncrevoke.client.core.fetch.collector import RecordCollector
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.membership.session_guard import SessionGuard
+from asyncrevoke.client.core.poll.poll import Poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from asyncrevoke.core.fetch.cursor import PartitionCursor
+    from asyncrevoke.client.core.fetch.cursor import PartitionCursor
 
 
 def waiting_poll_wakes_itself(patch: pytest.MonkeyPatch) -> None:

@@ -24,21 +24,21 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
-from asyncrevoke.core.membership.added_partitions import AddedPartitions
-from asyncrevoke.core.membership.classic.heartbeat import ClassicHeartbeat
-from asyncrevoke.core.membership.classic.member import ClassicMembership
-from asyncrevoke.core.membership.kip848.member import ConsumerGroupMembership
-from asyncrevoke.core.metadata.cluster import ClusterMetadata
-from asyncrevoke.core.metadata.topic import KnownTopic
-from asyncrevoke.core.partition.revocation import Revocation
-from asyncrevoke.core.position.seek import Seeking
+from asyncrevoke.client.core.membership.added_partitions import AddedPartitions
+from asyncrevoke.client.core.membership.classic.heartbeat import ClassicHeartbeat
+from asyncrevoke.client.core.membership.classic.member import ClassicMembership
+from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
+from asyncrevoke.client.core.metadata.topic import KnownTopic
+from asyncrevoke.client.core.partition.revocation import Revocation
+from asyncrevoke.client.core.position.seek import Seeking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.model import TopicPartition
-    from asyncrevoke.protocol.messages import ConsumerGroupHeartbeatRequest
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.protocol.messages import ConsumerGroupHeartbeatRequest
 
 
 def topics_again_and_again(schedule: Schedule) -> Schedule:

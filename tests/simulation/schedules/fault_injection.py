@@ -9,8 +9,8 @@ from simulation.cluster.network import RequestFate
 from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.schedules.schedule import GroupMode, IncidentKind, Protocol, draw_style
 
-from asyncrevoke.model import OffsetAndMetadata
-from asyncrevoke.protocol.messages import OffsetCommitRequest, Request
+from asyncrevoke.client.model import OffsetAndMetadata
+from asyncrevoke.client.protocol.messages import OffsetCommitRequest, Request
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 if TYPE_CHECKING:

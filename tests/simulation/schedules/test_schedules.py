@@ -20,8 +20,8 @@ from simulation.schedules.schedule import (
     draw,
 )
 
-from asyncrevoke.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.protocol.messages import CommitEntry, ErrorCode
+from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.client.protocol.messages import CommitEntry, ErrorCode
 from asyncrevoke.testing.fake_kafka.group_state import CommittedGroupOffsets
 
 

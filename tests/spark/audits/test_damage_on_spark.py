@@ -15,12 +15,12 @@ from unit.journal.topic.test_collected_journals import piece
 from unit.journal.written_journal import TOPIC, A, B, JournalledTopic
 
 from asyncrevoke.audit.local_engine import audit as audit_locally
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.segments import read, read_file, seal
 from asyncrevoke.journal.topic.offsets_snapshot import write_snapshot
 from asyncrevoke.journal.views.local_views import open_views
-from asyncrevoke.model import TopicPartition
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 

@@ -13,12 +13,12 @@ from spark.audits.topic_frames import always
 from spark.real_topics import ended_ranges
 from unit.journal.written_journal import A, facts
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import Record
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.segments import JournalSession
-from asyncrevoke.model import Record
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.handovers.checkpoint import parse_offsets, read_checkpoint
 

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 from spark.real_topics import create_again, delete_records, produce, set_partitions
 
 from asyncrevoke import Consumer
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.handovers.group_handover import apply_handover, handover, plan_handover
 from asyncrevoke.spark.reading.offsets import resolve_ranges
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.config import GroupProtocol
+    from asyncrevoke.client.config import GroupProtocol
 
 pytestmark = [pytest.mark.broker, pytest.mark.kafka_topic(partitions=2)]
 
@@ -163,7 +163,7 @@ async def test_a_group_with_members_is_rejected_and_they_are_named(
 async def test_the_broker_itself_rejects_what_no_look_has_seen(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
-    from asyncrevoke.groups.cluster import GroupsClient
+    from asyncrevoke.client.groups.cluster import GroupsClient
     from asyncrevoke.spark.handovers.group_handover import _commit
     from asyncrevoke.spark.reading.offsets import configured
 

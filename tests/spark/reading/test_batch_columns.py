@@ -16,15 +16,15 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from wire.frames.corrupt_records import fetched, seal
 from wire.frames.response_frames import damage
 
-from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
-from asyncrevoke.model import UnreadableRecord
-from asyncrevoke.protocol.records import CorruptBatch, decode_batches
+from asyncrevoke.client.errors import CorruptRecordError, UnreadableRecordError
+from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.protocol.records import CorruptBatch, decode_batches
 from asyncrevoke.spark.reading.offsets import OffsetRange
 
 pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
-from asyncrevoke.ranges import record_fields
+from asyncrevoke.replays.ranges import record_fields
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.reading import batch_columns
 from asyncrevoke.spark.reading.batch_columns import BatchColumns
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 NAMES = [
     "key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "schema_id",
@@ -43,7 +43,7 @@ NAMES = [
 EVERYTHING = OffsetRange("orders", 3, 0, 2**62)
 
 Given = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-COMPILED = "asyncrevoke.ranges.compiled_rows"
+COMPILED = "asyncrevoke.replays.ranges.compiled_rows"
 
 
 @pytest.fixture(params=["numba", "numpy"], autouse=True)

@@ -10,8 +10,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from spark.real_topics import create_again, produce
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.errors import AuthenticationError
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.errors import AuthenticationError
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.consumer_pool import ConsumerKind, ConsumerPool
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
@@ -19,7 +19,7 @@ from asyncrevoke.spark.reading.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 

@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from spark.real_topics import ended_ranges
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.reading.dense import check_dense, dense_offsets
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 

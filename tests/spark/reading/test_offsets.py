@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.offsets import (
     OffsetRange,
@@ -156,7 +156,7 @@ def by_partition(offsets: tuple[int, int]) -> dict[TopicPartition, int]:
 
 
 def test_a_consumers_security_is_used_for_planning_and_its_group_is_not() -> None:
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
 
     given = ConsumerConfig(
         bootstrap_servers="kafka-1:9093",

@@ -10,8 +10,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.offsets import begin_at_time, find_ranges, resolve_ranges
 from asyncrevoke.spark.reading.places import GroupOffsets

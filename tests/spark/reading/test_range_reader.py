@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 from spark.real_topics import delete, ended_ranges
 
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading import range_reader
 from asyncrevoke.spark.reading.batch_reader import BatchReader

@@ -10,15 +10,15 @@ from broker.records.raw_producer import send_raw
 from broker.records.test_unreadable_records import SPOILED
 from wire.frames.raw_batches import header_bomb, raw_batch, record
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.errors import UnreadableRecordError
-from asyncrevoke.model import UnreadableRecord
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.errors import UnreadableRecordError
+from asyncrevoke.client.model import UnreadableRecord
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(90), pytest.mark.kafka_topic(partitions=1)]
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
-from asyncrevoke.model import UnreadableRecord
+from asyncrevoke.client.model import UnreadableRecord
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.replays.rows_task import to_records
 

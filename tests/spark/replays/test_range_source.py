@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import BatchError, Consumer, HandlerContext, Record, Retry
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.replays.opened_handlers import Errors, with_errors
 from asyncrevoke.replays.range_source import RangeSource
 from asyncrevoke.replays.result_rows import ResultRows, Row, encode_result
-from asyncrevoke.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from spark.real_topics import create_again
 
 from asyncrevoke.broker import BrokerRequestError
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges

@@ -17,11 +17,11 @@ from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.reprocessing import Reprocessing
 from asyncrevoke.replays.errors import ReplayError
+from asyncrevoke.replays.target import find_consumer
 from asyncrevoke.spark.reading.offsets import resolve_ranges
 from asyncrevoke.spark.replays.run import replay
 from asyncrevoke.spark.replays.streaming_query import replay_stream
 from asyncrevoke.spark.results.failed_ranges import failed_ranges
-from asyncrevoke.target import find_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

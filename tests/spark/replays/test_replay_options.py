@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from asyncrevoke import INHERIT
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.replays.opened_handlers import ReplayOrder, Target
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.engines import ReplayJob

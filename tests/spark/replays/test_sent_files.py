@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.replays import sent_files
 from asyncrevoke.spark.replays.sent_files import SentFiles
 

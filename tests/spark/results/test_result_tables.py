@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.reading.offsets import resolve_ranges
 from asyncrevoke.spark.replays.run import replay
 from asyncrevoke.spark.results.result_tables import result_tables

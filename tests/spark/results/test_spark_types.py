@@ -15,7 +15,7 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from asyncrevoke import Router
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.results.spark_types import spark_type
 
 

@@ -11,10 +11,10 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from asyncrevoke.errors import AsyncRevokeError
-from asyncrevoke.producing.partitioner import Partitioner, murmur2
-from asyncrevoke.producing.queueing.result_topic import OutputPartitions
-from asyncrevoke.producing.record_batch import BATCH_BYTES
+from asyncrevoke.client.errors import AsyncRevokeError
+from asyncrevoke.client.producing.partitioner import Partitioner, murmur2
+from asyncrevoke.client.producing.queueing.result_topic import OutputPartitions
+from asyncrevoke.client.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.sink.binary_column import BinaryColumn
 from asyncrevoke.spark.sink.key_hashes import murmur2_of

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pyspark.sql import types
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.sink.columns import check_written_columns
 from asyncrevoke.spark.sink.options import SinkOptions
 from asyncrevoke.spark.sink.writers import StreamWriter, TableWriter

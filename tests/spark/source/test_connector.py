@@ -45,7 +45,7 @@ DRIVER = """
 import sys
 from benchmarks.spark.topic import with_connector
 from asyncrevoke.spark import handover, replay, resolve_ranges
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 from pyspark.sql import SparkSession
 address, topic, folder = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")

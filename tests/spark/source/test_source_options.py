@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.reading.offsets import OffsetRange, configured
 from asyncrevoke.spark.reading.places import GroupOffsets
 from asyncrevoke.spark.reading.topic_selection import TopicSelection

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.handovers.group_handover import handover
 from asyncrevoke.spark.replays.streaming_query import replay_stream
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.log_bounds import LogBounds
 from asyncrevoke.spark.reading.topic_selection import TopicSelection

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from spark.real_topics import create_again, delete, delete_records, produce, set_partitions
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.source import stream_reader
 from asyncrevoke.spark.source.options import SourceOptions

@@ -30,7 +30,7 @@ from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.results.report import as_html, for_machines
 from asyncrevoke.audit.sql.database import AuditDatabase
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.reading import read_journal
 
 

@@ -8,14 +8,14 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from asyncrevoke.audit.topic.batch_headers import BATCHES, headers
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import ErrorCode, FetchedPartition
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchedPartition
+from asyncrevoke.client.protocol.records import decode_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.protocol.records import RecordBatch
+    from asyncrevoke.client.protocol.records import RecordBatch
 
 ORDERS = TopicPartition("orders", 3)
 _GZIP = 1

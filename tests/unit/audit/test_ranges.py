@@ -11,14 +11,14 @@ import pytest
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.ranges import Range
 from asyncrevoke.audit.topic.batch_reader import read_batches
-from asyncrevoke.model import PollResult, Record, TopicPartition
-from asyncrevoke.ranges.reader import Reader
+from asyncrevoke.client.model import PollResult, Record, TopicPartition
+from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from asyncrevoke.ranges.range_consumer import RangeConsumer
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -11,7 +11,7 @@ import pytest
 
 from asyncrevoke.broker import BrokerStartError, start_broker
 from asyncrevoke.broker.listeners.ports import free_ports, is_free
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

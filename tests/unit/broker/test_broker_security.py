@@ -10,7 +10,7 @@ import pytest
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.listeners.private_file import write_private
 from asyncrevoke.broker.listeners.security import Security
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

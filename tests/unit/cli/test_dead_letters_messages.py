@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.options.flags import as_flags
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.dead_letters import dead_letter_topic
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
-from asyncrevoke.errors import ConfigError
 
 
 def test_a_wrong_option_is_named_as_it_was_typed() -> None:

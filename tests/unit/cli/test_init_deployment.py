@@ -15,7 +15,7 @@ from documentation.commands import check_command
 from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app
-from asyncrevoke.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "how-to" / "operating"

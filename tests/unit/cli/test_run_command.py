@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncrevoke.target import TargetError, find_consumer
+from asyncrevoke.replays.target import TargetError, find_consumer
 
 ROOT = Path(__file__).parents[3]
 APP = """

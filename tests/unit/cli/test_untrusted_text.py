@@ -27,27 +27,27 @@ from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_group, show_groups
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.terminal import add_row, print_error, print_line
-from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.dashboard.history import History, Pending, Place, Sample
-from asyncrevoke.dashboard.page import parts
-from asyncrevoke.errors import (
+from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.errors import (
     AsyncRevokeError,
     CorruptRecordError,
     RequestTimeoutError,
     TopicAuthorizationError,
 )
-from asyncrevoke.groups.errors import GroupsError
-from asyncrevoke.groups.facts import (
+from asyncrevoke.client.groups.errors import GroupsError
+from asyncrevoke.client.groups.facts import (
     GroupFacts,
     GroupSummary,
     MemberFacts,
     PartitionFacts,
     RebalanceFacts,
 )
-from asyncrevoke.printable import printable, printable_json, printable_lines
-from asyncrevoke.protocol.dialects import consumer_group
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.net.fatal_errors import RequestFailed
+from asyncrevoke.client.printable import printable, printable_json, printable_lines
+from asyncrevoke.client.protocol.dialects import consumer_group
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.runtime.net.fatal_errors import RequestFailed
+from asyncrevoke.web.dashboard.history import History, Pending, Place, Sample
+from asyncrevoke.web.dashboard.page import parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

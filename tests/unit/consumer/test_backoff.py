@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke.backoff import Backoff
+from asyncrevoke.client.backoff import Backoff
 
 
 def test_each_failure_doubles_the_delay_up_to_the_longest() -> None:

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrevoke.config import ASSIGNORS, ConsumerConfig, ConsumerOptions, OwnAssignor
-from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.config import ASSIGNORS, ConsumerConfig, ConsumerOptions, OwnAssignor
+from asyncrevoke.client.core.assignors.cooperative_sticky import CooperativeStickyAssignor
+from asyncrevoke.client.errors import ConfigError
 
 SASL: dict[str, object] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
 
@@ -177,7 +177,7 @@ def test_each_option_has_the_same_type_in_the_constructor_and_the_config() -> No
 
 
 def test_the_config_accepts_exactly_the_existing_assignors() -> None:
-    from asyncrevoke.core.assignors.registry import ASSIGNORS as EXISTING
+    from asyncrevoke.client.core.assignors.registry import ASSIGNORS as EXISTING
 
     assert set(ASSIGNORS) == set(EXISTING)
 

@@ -20,21 +20,21 @@ from unit.runtime.scripted_core import (
     until,
 )
 
-from asyncrevoke.consumer import Consumer
-from asyncrevoke.errors import (
+from asyncrevoke.client.errors import (
     ConfigError,
     ConsumerClosedError,
     IllegalStateError,
     PartitionLostError,
 )
-from asyncrevoke.model import BrokerPattern, OffsetAndMetadata, TopicPartition
-from asyncrevoke.runtime.hooks.rebalance_listener import RebalanceListener
+from asyncrevoke.client.model import BrokerPattern, OffsetAndMetadata, TopicPartition
+from asyncrevoke.client.runtime.hooks.rebalance_listener import RebalanceListener
+from asyncrevoke.consumer import Consumer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from typing import Unpack
 
-    from asyncrevoke.config import CommitMode, ConsumerOptions
+    from asyncrevoke.client.config import CommitMode, ConsumerOptions
 
 
 def consumer(*topics: str, **options: Unpack[ConsumerOptions]) -> ScriptedConsumer:

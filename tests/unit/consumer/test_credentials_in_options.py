@@ -11,10 +11,10 @@ import pytest
 import asyncrevoke
 from asyncrevoke import Consumer, ConsumerConfig, Retry
 from asyncrevoke.broker.choice import VARIABLE, start_broker
-from asyncrevoke.config.topics import check_pattern, check_topics
-from asyncrevoke.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.client.config.topics import check_pattern, check_topics
+from asyncrevoke.client.errors import AsyncRevokeError, ConfigError
+from asyncrevoke.client.printable import printable, shown_option
 from asyncrevoke.journal import Journal, KafkaSink
-from asyncrevoke.printable import printable, shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable

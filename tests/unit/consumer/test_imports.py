@@ -17,7 +17,7 @@ HEAVY = [
 ]
 
 
-PRODUCER = ["asyncrevoke.producing.producer", "asyncrevoke.producing.producer_core"]
+PRODUCER = ["asyncrevoke.client.producing.producer", "asyncrevoke.client.producing.producer_core"]
 
 
 def loaded_by(statement: str, names: Sequence[str] = HEAVY) -> list[str]:
@@ -92,7 +92,7 @@ def test_entering_a_consumer_imports_nothing_on_the_event_loop(options: str, han
 
 def test_the_source_of_spark_loads_no_client_and_no_columns() -> None:
     pytest.importorskip("pyspark")
-    names = [*HEAVY, "numpy", "pandas", "pyarrow", "asyncrevoke.core.consumer_core"]
+    names = [*HEAVY, "numpy", "pandas", "pyarrow", "asyncrevoke.client.core.consumer_core"]
     statement = (
         "import asyncrevoke.spark; asyncrevoke.spark.KafkaSource({'topic': 'orders'}).schema()"
     )
@@ -108,7 +108,7 @@ def test_planning_in_spark_loads_nothing_that_only_tasks_need() -> None:
 @pytest.mark.parametrize("module", ["handlers.host", "handlers.dead_letters.producer"])
 def test_handlers_load_the_producer_only_when_they_publish(module: str) -> None:
     assert loaded_by(f"import asyncrevoke.{module}", PRODUCER) == []
-    assert loaded_by("import asyncrevoke.producing.producer", PRODUCER) == PRODUCER
+    assert loaded_by("import asyncrevoke.client.producing.producer", PRODUCER) == PRODUCER
 
 
 def test_the_command_line_loads_no_client_before_a_command_needs_one() -> None:

@@ -11,8 +11,8 @@ from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing.cluster import Cluster
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import GroupProtocol
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.config import GroupProtocol
+    from asyncrevoke.client.protocol.messages import Request
 
 _FIND = ["Metadata", "FindCoordinator", "Metadata"]
 # The first JoinGroup is answered with the member id, which the second one has (KIP-394).

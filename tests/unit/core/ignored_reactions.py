@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
 
 
 class IgnoredPartitions:

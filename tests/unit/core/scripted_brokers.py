@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from simulation.brokers.changing_log import ChangingLog
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.consumer_core import ConsumerCore
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     CancelTimer,
     CompleteRequest,
@@ -40,9 +40,9 @@ from asyncrevoke.core.io.effects import (
     TimerFired,
     WakePoller,
 )
-from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.outbox import LARGE_FROM
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -73,8 +73,8 @@ from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.model import BrokerPattern
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.model import BrokerPattern
 
 RequestT = TypeVar("RequestT", bound=Request)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from asyncrevoke.config import ConsumerConfig, ConsumerOptions
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.config import ConsumerConfig, ConsumerOptions
+from asyncrevoke.client.core.io.effects import (
     CancelTimer,
     Channel,
     CompleteRequest,
@@ -23,12 +23,12 @@ from asyncrevoke.core.io.effects import (
     TimerFired,
     WakePoller,
 )
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.metadata.cluster import ClusterMetadata
-from asyncrevoke.core.metadata.coordinator import Coordinator
-from asyncrevoke.core.metadata.output_topics import OutputTopics
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
+from asyncrevoke.client.core.metadata.coordinator import Coordinator
+from asyncrevoke.client.core.metadata.output_topics import OutputTopics
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
     MetadataRequest,

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     Channel,
     Emit,
     NotifyKind,
     Send,
 )
-from asyncrevoke.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     checksum,
     encode_assignment_user_data,
 )
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -33,7 +33,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.protocol.subscription import (
     Subscription,
     decode_assignment,
     decode_subscription,
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.model import PollResult, Record, TopicPartition
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.model import PollResult, Record, TopicPartition
 
 from unit.core.scripted_brokers import ScriptedBrokers, tp
 

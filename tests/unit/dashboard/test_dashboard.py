@@ -15,12 +15,12 @@ from starlette.applications import Starlette
 from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import ConfigError, Consumer, TopicPartition
-from asyncrevoke.dashboard.app import Dashboard
-from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
-from asyncrevoke.dashboard.history import History, Pending, Sample
-from asyncrevoke.dashboard.page import parts
 from asyncrevoke.integrations.fastapi import dashboard_router
 from asyncrevoke.testing import TestConsumer
+from asyncrevoke.web.dashboard.app import Dashboard
+from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
+from asyncrevoke.web.dashboard.history import History, Pending, Sample
+from asyncrevoke.web.dashboard.page import parts
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -263,7 +263,7 @@ async def test_a_router_is_made_before_its_consumer_is_entered() -> None:
 async def test_a_stream_has_a_picture_at_once_and_one_after_each_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.dashboard.app._LATEST", 600.0)
+    monkeypatch.setattr("asyncrevoke.web.dashboard.app._LATEST", 600.0)
     history = History("billing")
     stream = Dashboard(history).stream(600.0)
     assert await anext(stream) == b"retry: 50\n\n"
@@ -317,7 +317,7 @@ class StuckViewer:
 async def test_no_pictures_are_rendered_for_a_dashboard_client_that_never_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.dashboard.app._WRITE_TIMEOUT", 600.0)
+    monkeypatch.setattr("asyncrevoke.web.dashboard.app._WRITE_TIMEOUT", 600.0)
     history = History("billing")
     viewer = StuckViewer(history)
     watching = asyncio.create_task(viewer.watch())
@@ -335,8 +335,8 @@ async def test_no_pictures_are_rendered_for_a_dashboard_client_that_never_reads(
 async def test_a_dashboard_client_that_never_reads_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.dashboard.app._STREAM", 0.3)
-    monkeypatch.setattr("asyncrevoke.dashboard.app._WRITE_TIMEOUT", 0.3)
+    monkeypatch.setattr("asyncrevoke.web.dashboard.app._STREAM", 0.3)
+    monkeypatch.setattr("asyncrevoke.web.dashboard.app._WRITE_TIMEOUT", 0.3)
     history = History("billing")
     viewer = StuckViewer(history)
     async with asyncio.timeout(5):

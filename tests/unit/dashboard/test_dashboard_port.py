@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 
-from asyncrevoke.dashboard.app import Dashboard
-from asyncrevoke.dashboard.history import History
-from asyncrevoke.dashboard.server import served
-from asyncrevoke.http_port.allowed_hosts import AllowedHosts
-from asyncrevoke.http_port.request import RejectedRequestError, parse_request
-from asyncrevoke.http_port.server import PortLimits
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.web.dashboard.app import Dashboard
+from asyncrevoke.web.dashboard.history import History
+from asyncrevoke.web.dashboard.server import served
+from asyncrevoke.web.http_port.allowed_hosts import AllowedHosts
+from asyncrevoke.web.http_port.request import RejectedRequestError, parse_request
+from asyncrevoke.web.http_port.server import PortLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -7,11 +7,11 @@ from starlette.applications import Starlette
 from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import Consumer, Record, Retry, RetryTopic
-from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
-from asyncrevoke.dashboard.history import History
-from asyncrevoke.dashboard.page import parts
 from asyncrevoke.integrations.starlette import dashboard_routes
 from asyncrevoke.testing import TestConsumer
+from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
+from asyncrevoke.web.dashboard.history import History
+from asyncrevoke.web.dashboard.page import parts
 
 
 class HostileError(Exception):

@@ -8,10 +8,10 @@ from msgspec import structs
 from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import ConsumerConfig, TopicPartition
-from asyncrevoke.dashboard.group_watch import GroupWatch
-from asyncrevoke.dashboard.history import History
-from asyncrevoke.dashboard.page import parts
-from asyncrevoke.groups.facts import GroupFacts, MemberFacts, PartitionFacts, RebalanceFacts
+from asyncrevoke.client.groups.facts import GroupFacts, MemberFacts, PartitionFacts, RebalanceFacts
+from asyncrevoke.web.dashboard.group_watch import GroupWatch
+from asyncrevoke.web.dashboard.history import History
+from asyncrevoke.web.dashboard.page import parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,11 +8,11 @@ import pytest
 from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import Consumer
-from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
-from asyncrevoke.dashboard.handler_calls import HandlerCalls, HandlerFigures
-from asyncrevoke.dashboard.history import History
-from asyncrevoke.dashboard.page import parts
 from asyncrevoke.testing import TestConsumer
+from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
+from asyncrevoke.web.dashboard.handler_calls import HandlerCalls, HandlerFigures
+from asyncrevoke.web.dashboard.history import History
+from asyncrevoke.web.dashboard.page import parts
 
 
 def test_p99_is_at_most_five_percent_too_high() -> None:

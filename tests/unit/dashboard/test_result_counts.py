@@ -5,10 +5,10 @@ from __future__ import annotations
 from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import Consumer, HandlerContext
-from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
-from asyncrevoke.dashboard.history import History
-from asyncrevoke.dashboard.page import parts
 from asyncrevoke.testing import TestConsumer
+from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
+from asyncrevoke.web.dashboard.history import History
+from asyncrevoke.web.dashboard.page import parts
 
 
 async def test_results_are_counted_when_they_are_acknowledged() -> None:

@@ -10,13 +10,13 @@ from starlette.applications import Starlette
 from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import Consumer, ConsumerConfig, Record
-from asyncrevoke.dashboard.app import Dashboard
-from asyncrevoke.dashboard.history import History
-from asyncrevoke.dashboard.page import parts, stored_letters
-from asyncrevoke.dashboard.stored_letters import StoredLetters, TopicReading
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.stored_dead_letter import StoredDeadLetter
 from asyncrevoke.integrations.starlette import dashboard_routes
+from asyncrevoke.web.dashboard.app import Dashboard
+from asyncrevoke.web.dashboard.history import History
+from asyncrevoke.web.dashboard.page import parts, stored_letters
+from asyncrevoke.web.dashboard.stored_letters import StoredLetters, TopicReading
 
 TOPIC = "orders.dlq"
 ALL = DeadLetterFilter()

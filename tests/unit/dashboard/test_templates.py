@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from jinja2 import TemplateNotFound, UndefinedError
 
 import asyncrevoke
-from asyncrevoke.pages import templates
-from asyncrevoke.pages.drawing import Drawing
-from asyncrevoke.pages.templates import render
+from asyncrevoke.web.pages import templates
+from asyncrevoke.web.pages.drawing import Drawing
+from asyncrevoke.web.pages.templates import render
 
 PACKAGE = Path(asyncrevoke.__file__).parent
 

@@ -7,11 +7,11 @@ import asyncio
 from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import Consumer, Health, Pause, TopicPartition
-from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
-from asyncrevoke.dashboard.history import History
-from asyncrevoke.dashboard.page import parts
-from asyncrevoke.runtime.hooks.observer import ConsumerSnapshot
+from asyncrevoke.client.runtime.hooks.observer import ConsumerSnapshot
 from asyncrevoke.testing import TestConsumer
+from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
+from asyncrevoke.web.dashboard.history import History
+from asyncrevoke.web.dashboard.page import parts
 
 
 async def test_a_paused_partition_is_named_without_the_message_of_the_error() -> None:

@@ -9,6 +9,8 @@ import pytest
 from msgspec import structs
 
 from asyncrevoke import CallNext, Consumer, HandlerContext
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.listing import MAX_ROWS, Counting
@@ -20,9 +22,7 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     why_not_replayed,
 )
 from asyncrevoke.dead_letters.timestamp_limits import TimestampLimits
-from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-from asyncrevoke.model import Record, TopicPartition
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing import cluster as topic_cluster
 

@@ -12,15 +12,19 @@ from kio.schema.types import GroupId, TopicName
 from kio.static.primitive import i32, i32Timedelta
 from unit.core.scripted_brokers import tp
 
-from asyncrevoke.groups import requests
-from asyncrevoke.groups.errors import GroupsError, UnsupportedRequestError
-from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.subscription import Subscription, encode_assignment, encode_subscription
+from asyncrevoke.client.groups import requests
+from asyncrevoke.client.groups.errors import GroupsError, UnsupportedRequestError
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.protocol.subscription import (
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 
 NOW = i32Timedelta.parse(datetime.timedelta(0))

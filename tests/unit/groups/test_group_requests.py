@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from asyncrevoke.groups import requests
-from asyncrevoke.protocol import codec, messages
+from asyncrevoke.client.groups import requests
+from asyncrevoke.client.protocol import codec, messages
 
 
 def test_a_request_takes_the_newest_version_that_both_support() -> None:

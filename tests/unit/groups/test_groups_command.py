@@ -18,11 +18,11 @@ from unit.groups.fake_brokers import FakeBrokers, classic_member, modern_member
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_group
-from asyncrevoke.groups.errors import GroupsError
-from asyncrevoke.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
-from asyncrevoke.groups.observer import describe_group
-from asyncrevoke.groups.rebalance_blockers import classic_rebalance, consumer_group_rebalance
-from asyncrevoke.protocol.subscription import encode_assignment
+from asyncrevoke.client.groups.errors import GroupsError
+from asyncrevoke.client.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
+from asyncrevoke.client.groups.observer import describe_group
+from asyncrevoke.client.groups.rebalance_blockers import classic_rebalance, consumer_group_rebalance
+from asyncrevoke.client.protocol.subscription import encode_assignment
 
 
 def shown(group: GroupFacts) -> str:

@@ -12,11 +12,11 @@ from unit.groups.test_groups_command import shown
 
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
-from asyncrevoke.groups.facts import GroupFacts, MemberFacts, PartitionFacts, RebalanceFacts
-from asyncrevoke.groups.unread import UnreadPartitions, observe_group
+from asyncrevoke.client.groups.facts import GroupFacts, MemberFacts, PartitionFacts, RebalanceFacts
+from asyncrevoke.client.groups.unread import UnreadPartitions, observe_group
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 PATIENCE = 10.0
 # Committed offset, end, owner.
@@ -128,7 +128,7 @@ class Growing(FakeBrokers):
 
 
 async def test_a_group_is_observed_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncrevoke.groups.unread._LOOK_EVERY", 0.01)
+    monkeypatch.setattr("asyncrevoke.client.groups.unread._LOOK_EVERY", 0.01)
     facts = await observe_group(Growing(), "billing", 0.2)
     assert facts.unread is not None
     (unread,) = facts.unread

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from unit.handlers.scripted_source import LogLines, ScriptedSource
 
-from asyncrevoke.config.inherit import INHERIT
+from asyncrevoke.client.config.inherit import INHERIT
+from asyncrevoke.client.model import Record  # noqa: TC001 - read at run time
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.handlers.runner import HandlerRunner
-from asyncrevoke.model import Record  # noqa: TC001 - read at run time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from asyncrevoke.config import NullKeys, OrderBy
-    from asyncrevoke.config.inherit import Inherit
+    from asyncrevoke.client.config import NullKeys, OrderBy
+    from asyncrevoke.client.config.inherit import Inherit
+    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
-    from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
-    from asyncrevoke.runtime.hooks.observers import Observers
 
 
 class ScriptedClock:

@@ -9,12 +9,12 @@ from collections import defaultdict
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from asyncrevoke.model import PollResult, Record, TopicPartition
+from asyncrevoke.client.model import PollResult, Record, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from asyncrevoke.core.commit.completion_tracker import InFlightLimits
+    from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 
 ORDERS = TopicPartition("orders", 0)

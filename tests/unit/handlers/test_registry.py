@@ -12,16 +12,16 @@ import pydantic
 import pytest
 from unit.handlers.scripted_source import record
 
-from asyncrevoke.errors import ConfigError, DecodeError
+from asyncrevoke.client.errors import ConfigError, DecodeError
+from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.registry import Router
-from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from decimal import Decimal
 
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
-    from asyncrevoke.model import TopicPartition
 
 
 @dataclasses.dataclass

@@ -11,7 +11,7 @@ pytest.importorskip("duckdb", reason="needs the extra audit")
 
 from unit.journal.written_journal import MS, START, STEP, TOPIC, A, B, at, clean_run
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.views.local_views import open_views

@@ -10,6 +10,7 @@ from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.ranges import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.client.model import Record
 from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
@@ -25,7 +26,6 @@ from asyncrevoke.journal.recording.entries import (
 )
 from asyncrevoke.journal.recording.log_file import LogFile
 from asyncrevoke.journal.segments import JournalSession, read
-from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from collections import deque

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from asyncrevoke.producing.requests import ProduceRequest, produced_batches
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.producing.requests import ProduceRequest, produced_batches
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
     MetadataResponse,
@@ -17,7 +17,7 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 TOPIC = "orders"
 BROKERS = 3

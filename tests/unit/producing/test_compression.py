@@ -9,13 +9,13 @@ import pytest
 from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 from unit.producing.test_producer_core import TP, E, Setting, batches, sequence, values
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Node
-from asyncrevoke.errors import ConsumerClosedError
-from asyncrevoke.producing.delivery import Delivery
-from asyncrevoke.producing.producer import Producer
-from asyncrevoke.producing.record_batch import ResultBatch
-from asyncrevoke.protocol.messages import ErrorCode  # noqa: TC001 - a parameter's annotation
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.errors import ConsumerClosedError
+from asyncrevoke.client.producing.delivery import Delivery
+from asyncrevoke.client.producing.producer import Producer
+from asyncrevoke.client.producing.record_batch import ResultBatch
+from asyncrevoke.client.protocol.messages import ErrorCode  # noqa: TC001 - a parameter's annotation
 
 _NONE, _GZIP, _ZSTD = 0, 1, 4
 _CODECS = ("gzip", "snappy", "lz4", "zstd")

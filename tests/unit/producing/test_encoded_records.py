@@ -6,11 +6,11 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from unit.producing.test_producer_core import TP, E, Setting
 
-from asyncrevoke.errors import PublishError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing.encoded_records import EncodedRecords
-from asyncrevoke.producing.record_batch import BatchSequence, ResultBatch
-from asyncrevoke.producing.requests import ProduceRequest, produced_batches
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.encoded_records import EncodedRecords
+from asyncrevoke.client.producing.record_batch import BatchSequence, ResultBatch
+from asyncrevoke.client.producing.requests import ProduceRequest, produced_batches
 
 _HEADER = 61
 FIRST = 1_700_000_000_000

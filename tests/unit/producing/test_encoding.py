@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from asyncrevoke.errors import PublishError
-from asyncrevoke.producing.encoding import encode_headers
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.producing.encoding import encode_headers
 
 if TYPE_CHECKING:
-    from asyncrevoke.producing.message import Headers
+    from asyncrevoke.client.producing.message import Headers
 
 
 @pytest.mark.parametrize(

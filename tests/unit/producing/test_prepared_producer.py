@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, Node
-from asyncrevoke.errors import PublishError
-from asyncrevoke.producing.producer_core import ProducerCore
-from asyncrevoke.producing.requests import InitProducerIdRequest
-from asyncrevoke.protocol.messages import MetadataRequest
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.producing.producer_core import ProducerCore
+from asyncrevoke.client.producing.requests import InitProducerIdRequest
+from asyncrevoke.client.protocol.messages import MetadataRequest
 
 
 def core() -> ProducerCore:

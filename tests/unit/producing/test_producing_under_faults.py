@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.producing.log_of_brokers import BROKERS, TOPIC, Cluster
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
-from asyncrevoke.errors import PublishError
-from asyncrevoke.producing.producer_core import Outgoing, ProducerCore
-from asyncrevoke.producing.requests import (
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
+from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
     ProduceRequest,
     produce_response,
     producer_id_response,
 )
-from asyncrevoke.protocol.messages import EntityResponse, ErrorCode, MetadataRequest
+from asyncrevoke.client.protocol.messages import EntityResponse, ErrorCode, MetadataRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 PARTITIONS = 2
 _FATES = ("response", "response lost", "dropped", "unreachable")

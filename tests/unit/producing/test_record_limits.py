@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from unit.producing.test_producer_core import Setting
 
-from asyncrevoke.errors import PublishError
-from asyncrevoke.producing import producer_core
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.producing import producer_core
 
 
 @pytest.mark.parametrize(

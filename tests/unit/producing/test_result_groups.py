@@ -9,19 +9,19 @@ import pytest
 from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 from unit.producing.test_producer_core import Setting, Sink, batches
 
-from asyncrevoke.errors import ConsumerClosedError
-from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.producing import producer as producing
-from asyncrevoke.producing import producer_core
-from asyncrevoke.producing.delivery import Delivery
-from asyncrevoke.producing.queueing.result_group import ResultGroup
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.errors import ConsumerClosedError
+from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.producing import producer as producing
+from asyncrevoke.client.producing import producer_core
+from asyncrevoke.client.producing.delivery import Delivery
+from asyncrevoke.client.producing.queueing.result_group import ResultGroup
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.producing.producer import Producer
-    from asyncrevoke.producing.producer_core import Outgoing
+    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.producer_core import Outgoing
 
 E = ErrorCode
 

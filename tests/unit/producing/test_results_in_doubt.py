@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.producing.test_producer_core import Setting, Sink, sequence
 
-from asyncrevoke.core.io.effects import Failed, FailureKind
-from asyncrevoke.errors import PublishError
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.core.io.effects import Failed, FailureKind
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

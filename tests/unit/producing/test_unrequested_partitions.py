@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kio.schema.produce.v8.response import ProduceResponse
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing.requests import (
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.requests import (
     find_producer_contradiction,
     produce_request,
     produce_response,
 )
-from asyncrevoke.protocol.messages import EntityResponse, ErrorCode
+from asyncrevoke.client.protocol.messages import EntityResponse, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 
-from asyncrevoke.errors import ConsumerClosedError, PublishError
+from asyncrevoke.client.errors import ConsumerClosedError, PublishError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from wire.frames.corrupt_records import fetched, seal
 
-from asyncrevoke.protocol import single_records
-from asyncrevoke.protocol.records import CorruptBatch, decode_batches
+from asyncrevoke.client.protocol import single_records
+from asyncrevoke.client.protocol.records import CorruptBatch, decode_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

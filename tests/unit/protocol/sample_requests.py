@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol import codec, messages
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol import codec, messages
 
 if TYPE_CHECKING:
     from kio.static.primitive import i32Timedelta
 
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.protocol.messages import Request
 
 
 TP = TopicPartition("t", 3)

@@ -24,13 +24,13 @@ from kio.static.primitive import i16, i32
 from unit.protocol.sample_requests import EVERY_VERSION, NO_THROTTLE, REQUESTS, TOPIC_IDS, TP
 from wire.frames import response_frames as frames
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol import codec, messages
-from asyncrevoke.protocol.codec import MalformedResponse, UnsupportedVersion
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.codec import MalformedResponse, UnsupportedVersion
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.protocol.messages import Request
 
 
 def offered(kind: type[Request], lowest: int, highest: int) -> dict[int, tuple[int, int]]:

@@ -11,12 +11,12 @@ from kio.schema.join_group.v9.response import JoinGroupResponse
 from kio.schema.metadata.v12.response import MetadataResponse
 from wire.frames import response_frames as frames
 
-from asyncrevoke.protocol import codec, messages
-from asyncrevoke.protocol.guard import HostileFrame, read_response
-from asyncrevoke.protocol.pieces import Pieces, read_in_pieces
+from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.guard import HostileFrame, read_response
+from asyncrevoke.client.protocol.pieces import Pieces, read_in_pieces
 
 if TYPE_CHECKING:
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.protocol.messages import Request
 
 SPOKEN = [
     pytest.param(kind, version, id=f"{kind.__name__} v{version}")

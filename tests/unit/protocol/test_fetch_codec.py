@@ -18,9 +18,9 @@ from kio.static.primitive import Records, i32, i64
 from unit.protocol.sample_requests import NO_THROTTLE, REQUESTS, TOPIC_IDS, TP
 from wire.frames import response_frames as frames
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol import codec, messages
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 
 def _fetch(

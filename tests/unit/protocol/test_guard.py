@@ -15,15 +15,15 @@ from kio.serial.errors import SerialError
 from wire.frames import response_frames as frames
 
 import asyncrevoke
-from asyncrevoke.groups import requests as groups
-from asyncrevoke.protocol import codec, guard, messages
-from asyncrevoke.protocol.guard import HostileFrame, Walk
+from asyncrevoke.client.groups import requests as groups
+from asyncrevoke.client.protocol import codec, guard, messages
+from asyncrevoke.client.protocol.guard import HostileFrame, Walk
 
 if TYPE_CHECKING:
     from kio.serial.readers import Reader
     from kio.static.protocol import Entity, ResponsePayload
 
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.protocol.messages import Request
 
 REJECTIONS = (SerialError, ValueError, TypeError, KeyError, OverflowError)
 TYPES = (
@@ -187,7 +187,8 @@ def test_only_the_guard_calls_the_decoder_of_kio() -> None:
         or "_kio_native" in path.read_text(encoding="utf-8")
         or "kio.serial.readers" in path.read_text(encoding="utf-8")
     }
-    assert callers == {"protocol/guard.py", "protocol/pieces.py"}  # pieces reads what was walked
+    # pieces reads what was walked
+    assert callers == {"client/protocol/guard.py", "client/protocol/pieces.py"}
 
 
 def test_an_entity_is_decoded_from_a_copy_that_ends_where_the_walk_ended(

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 from wire.frames import response_frames as frames
 
-from asyncrevoke.protocol import codec, messages
-from asyncrevoke.protocol.codec import MalformedResponse
-from asyncrevoke.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, ErrorCode
+from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.codec import MalformedResponse
+from asyncrevoke.client.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, ErrorCode
 
 SOFTWARE = ApiVersionsRequest(software_name="asyncrevoke", software_version="1.2")
 VERSIONS = codec.versions(ApiVersionsRequest)

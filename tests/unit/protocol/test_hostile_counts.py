@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from asyncrevoke.protocol import codec, messages
-from asyncrevoke.protocol.codec import MalformedResponse
-from asyncrevoke.protocol.guard import varint_bytes
+from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.codec import MalformedResponse
+from asyncrevoke.client.protocol.guard import varint_bytes
 
 MOST = 101_000
 # Correlation id, tags of the header.

@@ -18,9 +18,9 @@ from wire.frames import response_frames as frames
 from wire.frames.entity_requests import ENTITY_REQUESTS
 
 from asyncrevoke.broker.admin import CreateTopicsRequest
-from asyncrevoke.groups.requests import ListGroupsRequest
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing.requests import (
+from asyncrevoke.client.groups.requests import ListGroupsRequest
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
     PartitionResponse,
     ProduceRequest,
@@ -28,8 +28,8 @@ from asyncrevoke.producing.requests import (
     produce_request,
     produced_batches,
 )
-from asyncrevoke.protocol import codec, messages
-from asyncrevoke.protocol.dialects.versions import APIS
+from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.dialects.versions import APIS
 
 TP = TopicPartition("t", 3)
 VERSIONS = [

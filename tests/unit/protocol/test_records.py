@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire.frames.corrupt_records import batch, fetched, seal
 
-from asyncrevoke.core.partition.record_buffer import LARGE_BATCH, RecordBuffer
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import AbortedTransaction
-from asyncrevoke.protocol.records import CorruptBatch, RecordBatch, decode_batches
+from asyncrevoke.client.core.partition.record_buffer import LARGE_BATCH, RecordBuffer
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import AbortedTransaction
+from asyncrevoke.client.protocol.records import CorruptBatch, RecordBatch, decode_batches
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 

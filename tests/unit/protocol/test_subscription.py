@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import (
     MalformedMemberData,
     Subscription,
     decode_assignment,

@@ -12,12 +12,12 @@ import pytest
 from wire.frames.corrupt_records import fetched
 from wire.frames.raw_batches import Header, raw_batch, record, sized, varint
 
-from asyncrevoke.core.partition.record_buffer import LARGE_BATCH, RecordBuffer
-from asyncrevoke.errors import CorruptRecordError, UnreadableRecordError
-from asyncrevoke.model import Record, TopicPartition, UnreadableRecord
-from asyncrevoke.protocol import record_maker as record_maker_module
-from asyncrevoke.protocol.content_limits import MAX_RECORD_HEADERS
-from asyncrevoke.protocol.records import (
+from asyncrevoke.client.core.partition.record_buffer import LARGE_BATCH, RecordBuffer
+from asyncrevoke.client.errors import CorruptRecordError, UnreadableRecordError
+from asyncrevoke.client.model import Record, TopicPartition, UnreadableRecord
+from asyncrevoke.client.protocol import record_maker as record_maker_module
+from asyncrevoke.client.protocol.content_limits import MAX_RECORD_HEADERS
+from asyncrevoke.client.protocol.records import (
     LARGEST_UNPACKED,
     CorruptBatch,
     UnreadableBatch,
@@ -46,7 +46,7 @@ import resource
 import sys
 from wire.frames.raw_batches import header_bomb
 from wire.frames.corrupt_records import fetched
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.client.protocol.records import decode_batches
 data = header_bomb()
 assert len(data) < 6000, len(data)
 limit = 700 * 2**20

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire.frames.corrupt_records import fetched
 
-from asyncrevoke.protocol.receive_buffers import ReceiveBuffer
-from asyncrevoke.protocol.records import CorruptBatch, RecordBatch, decode_batches
+from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffer
+from asyncrevoke.client.protocol.records import CorruptBatch, RecordBatch, decode_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 KIB = 1024
 # Beside it, a value of this size is neither small nor a fraction of its response.
@@ -242,7 +242,7 @@ def test_a_count_that_lies_does_not_have_millions_of_records_walked(
     body = b"\x0e\0\0\0\1\1\0\0" * (LARGE // 8)
     damaged = sealed(bytes(data[:61]) + body)
     walked: list[int] = []
-    from asyncrevoke.protocol import single_records
+    from asyncrevoke.client.protocol import single_records
 
     original = single_records._key_end
 

@@ -19,8 +19,8 @@ from asyncrevoke import (
     TopicPartition,
     TopicReader,
 )
-from asyncrevoke.core.queries.topic_description import TopicDescription
-from asyncrevoke.ranges import topic_reader
+from asyncrevoke.client.core.queries.topic_description import TopicDescription
+from asyncrevoke.replays.ranges import topic_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.consumer import Consumer, RebalanceListener
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import (
     BrokerProbed,
     Channel,
     CompleteRequest,
@@ -28,30 +27,37 @@ from asyncrevoke.core.io.effects import (
     Send,
     WakePoller,
 )
-from asyncrevoke.model import GroupMetadata, OffsetAndMetadata, PollResult, Record, TopicPartition
-from asyncrevoke.protocol.messages import MetadataRequest, MetadataResponse
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.hooks.lifespan_events import LifespanEvents
-from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
-from asyncrevoke.runtime.loop.driver import Driver
-from asyncrevoke.runtime.session.parts import SessionHooks, SessionParts
-from asyncrevoke.runtime.session.reactions import SessionReactions
-from asyncrevoke.runtime.session.record_iterator import ReadReports
-from asyncrevoke.runtime.session.record_owners import RecordOwners
-from asyncrevoke.runtime.session.session import Session
-from asyncrevoke.runtime.session.status import SessionStatus
+from asyncrevoke.client.model import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    PollResult,
+    Record,
+    TopicPartition,
+)
+from asyncrevoke.client.protocol.messages import MetadataRequest, MetadataResponse
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
+from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
+from asyncrevoke.client.runtime.loop.driver import Driver
+from asyncrevoke.client.runtime.session.parts import SessionHooks, SessionParts
+from asyncrevoke.client.runtime.session.reactions import SessionReactions
+from asyncrevoke.client.runtime.session.record_iterator import ReadReports
+from asyncrevoke.client.runtime.session.record_owners import RecordOwners
+from asyncrevoke.client.runtime.session.session import Session
+from asyncrevoke.client.runtime.session.status import SessionStatus
+from asyncrevoke.consumer import Consumer, RebalanceListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.consumer_core import ConsumerCore
-    from asyncrevoke.core.io.deadline import Deadline
-    from asyncrevoke.core.partition.reader_records import RecordReader
-    from asyncrevoke.model import BlockingRecord
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.core.consumer_core import ConsumerCore
+    from asyncrevoke.client.core.io.deadline import Deadline
+    from asyncrevoke.client.core.partition.reader_records import RecordReader
+    from asyncrevoke.client.model import BlockingRecord
+    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
 
 ORDERS = TopicPartition("orders", 0)
 NODE = Node(-1, "localhost", 9092)

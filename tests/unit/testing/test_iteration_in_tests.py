@@ -14,7 +14,7 @@ from asyncrevoke import (
     IllegalStateError,
     Record,
 )
-from asyncrevoke.errors import NoOffsetError
+from asyncrevoke.client.errors import NoOffsetError
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from asyncrevoke.config import GroupProtocol
+    from asyncrevoke.client.config import GroupProtocol
 
 
 @pytest.fixture

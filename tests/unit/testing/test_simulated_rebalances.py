@@ -16,7 +16,7 @@ from asyncrevoke import (
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import GroupProtocol
+    from asyncrevoke.client.config import GroupProtocol
 
 
 async def test_an_idle_partition_is_released_at_once_when_it_is_revoked() -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from wire.fake_broker import FakeBroker, heartbeat_response
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
-from asyncrevoke.protocol import messages
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send
+from asyncrevoke.client.protocol import messages
 
 if TYPE_CHECKING:
     import asyncio
 
-    from asyncrevoke.runtime.net.channels import Channels
+    from asyncrevoke.client.runtime.net.channels import Channels
 
 HEARTBEAT = messages.HeartbeatRequest(
     group_id="g", generation=1, member_id="m", group_instance_id=None

@@ -11,8 +11,8 @@ from wire.channels.broker_channels import (
 )
 from wire.fake_broker import FakeBroker, Respond
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,8 +16,8 @@ from wire.channels.broker_channels import (
     well,
 )
 
-from asyncrevoke.core.io.effects import Channel, Failed, FailureKind, Replied, Send
-from asyncrevoke.protocol import messages
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Replied, Send
+from asyncrevoke.client.protocol import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

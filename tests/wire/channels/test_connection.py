@@ -17,9 +17,9 @@ from wire.channels.broker_channels import (
 )
 from wire.fake_broker import FakeBroker, framed, heartbeat_response
 
-from asyncrevoke.core.io.effects import Channel, FailureKind, Node, Replied
-from asyncrevoke.protocol import codec, messages
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.core.io.effects import Channel, FailureKind, Node, Replied
+from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 
 async def test_a_request_gets_its_response(start: Start) -> None:
@@ -341,7 +341,7 @@ async def test_a_response_to_nothing_drops_the_connection(start: Start) -> None:
 
 
 async def test_an_idle_connection_is_closed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncrevoke.runtime.net.connection._IDLE_SECONDS", 2.0)
+    monkeypatch.setattr("asyncrevoke.client.runtime.net.connection._IDLE_SECONDS", 2.0)
     setup = await start(well)
     assert isinstance(await setup.send(), Replied)
     await setup.broker.until(lambda: setup.broker.open == 0)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from wire.channels.broker_channels import well
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Replied
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Replied
 from asyncrevoke.testing.virtual_time import virtual_time
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from wire.channels.broker_channels import BrokerChannels, Start, well
 from wire.fake_broker import heartbeat_response
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     BrokerThrottled,
     Channel,
     DropSilentConnections,
@@ -18,8 +18,8 @@ from asyncrevoke.core.io.effects import (
     Replied,
     Send,
 )
-from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.authentication.session import AuthenticatedSession
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.runtime.net.authentication.session import AuthenticatedSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

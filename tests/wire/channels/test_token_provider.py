@@ -13,7 +13,7 @@ from wire.channels.broker_channels import (
 )
 from wire.fake_broker import framed
 
-from asyncrevoke.core.io.effects import FailureKind
+from asyncrevoke.client.core.io.effects import FailureKind
 
 if TYPE_CHECKING:
     import asyncio

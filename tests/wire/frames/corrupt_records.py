@@ -15,9 +15,9 @@ import time
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from wire.frames.response_frames import MEMORY_LIMIT, SLOWEST_DECODE, damage
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import AbortedTransaction, ErrorCode, FetchedPartition
-from asyncrevoke.protocol.records import CorruptBatch, decode_batches
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import AbortedTransaction, ErrorCode, FetchedPartition
+from asyncrevoke.client.protocol.records import CorruptBatch, decode_batches
 
 HEADER_SIZE = 61
 COMPRESSIONS = range(5)

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from wire.frames.response_frames import MEMORY_LIMIT, damage
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import (
     MalformedMemberData,
     Subscription,
     decode_assignment,

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from asyncrevoke.broker import admin
-from asyncrevoke.groups import requests as of_groups
-from asyncrevoke.producing import requests as of_producer
-from asyncrevoke.protocol.messages import EntityRequest
-from asyncrevoke.ranges import topic_settings
+from asyncrevoke.client.groups import requests as of_groups
+from asyncrevoke.client.producing import requests as of_producer
+from asyncrevoke.client.protocol.messages import EntityRequest
+from asyncrevoke.replays.ranges import topic_settings
 
 
 def _of_module(module: object) -> list[type[EntityRequest[Any]]]:

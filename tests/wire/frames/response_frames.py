@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from asyncrevoke.protocol import codec
+from asyncrevoke.client.protocol import codec
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity
 
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.protocol.messages import Request
 
 # Fits what a frame of this size can need, and nothing that its counts may promise.
 MEMORY_LIMIT = 2 * 1024**3

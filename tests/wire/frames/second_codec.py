@@ -25,12 +25,12 @@ with warnings.catch_warnings():
     from kafka.protocol.data_container import DataContainer
     from kafka.protocol.schemas import StructField, load_json
 
-from asyncrevoke.protocol.guard import USED_TAGGED_FIELDS
+from asyncrevoke.client.protocol.guard import USED_TAGGED_FIELDS
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity
 
-    from asyncrevoke.protocol.guard import Walk
+    from asyncrevoke.client.protocol.guard import Walk
 
 _UNKNOWN_ERROR = -1
 _UNKNOWN_ERROR_BYTES = b"\xff\xff"

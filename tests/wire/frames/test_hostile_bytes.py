@@ -53,7 +53,7 @@ def test_a_header_with_its_tag_count_in_two_bytes_does_not_end_the_process() -> 
         "-c",
         "import resource;"
         "resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3, 2 * 1024**3));"
-        "from asyncrevoke.protocol import codec, messages\n"
+        "from asyncrevoke.client.protocol import codec, messages\n"
         "try:\n"
         f"    codec.decode_response(messages.MetadataRequest, 12, bytes.fromhex('{SHIFTED}'))\n"
         "except codec.MalformedResponse:\n"

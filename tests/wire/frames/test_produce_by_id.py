@@ -14,14 +14,14 @@ from kio.static.primitive import i32, i64
 from wire.frames import response_frames as frames
 from wire.frames import second_codec
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing.requests import (
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.requests import (
     PartitionResponse,
     ProduceRequest,
     partition_responses,
     produce_request,
 )
-from asyncrevoke.protocol import codec
+from asyncrevoke.client.protocol import codec
 
 ORDERS, BILLS = b"o" * 16, b"b" * 16
 IDS = {"orders": ORDERS, "bills": BILLS}

@@ -17,12 +17,12 @@ from wire.frames import response_frames as frames
 from wire.frames import second_codec
 from wire.frames.entity_requests import ENTITY_REQUESTS
 
-from asyncrevoke.protocol import codec, guard
+from asyncrevoke.client.protocol import codec, guard
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity, ResponsePayload
 
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.protocol.messages import Request
 
 LEGAL = 30
 DAMAGED = 100

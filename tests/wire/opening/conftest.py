@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from wire.opening.opening_server import LONG, Opening, Server
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
-from asyncrevoke.runtime.net import handshake
-from asyncrevoke.runtime.net.handshake import AnsweredVersions, OpenedConnection, open_connection
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffers
+from asyncrevoke.client.runtime.net import handshake
+from asyncrevoke.client.runtime.net.handshake import (
+    AnsweredVersions,
+    OpenedConnection,
+    open_connection,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from typing_extensions import override
 from wire.fake_broker import API_VERSIONS, FakeBroker, api_versions_response, framed
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.protocol.receive_buffers import ReceiveBuffers
-from asyncrevoke.runtime.net.connection import Connection
-from asyncrevoke.runtime.net.decode_threads import DecodeThreads
-from asyncrevoke.runtime.net.handshake import OpenedConnection
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffers
+from asyncrevoke.client.runtime.net.connection import Connection
+from asyncrevoke.client.runtime.net.decode_threads import DecodeThreads
+from asyncrevoke.client.runtime.net.handshake import OpenedConnection
 
 if TYPE_CHECKING:
     import asyncio
 
-    from asyncrevoke.core.io.effects import Node
+    from asyncrevoke.client.core.io.effects import Node
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 LONG = 20.0

@@ -9,8 +9,8 @@ import pytest
 from wire.fake_broker import API_VERSIONS, api_versions_response, framed
 from wire.opening.opening_server import LONG, Server
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import (
     Channel,
     Failed,
     FailureKind,
@@ -19,8 +19,8 @@ from asyncrevoke.core.io.effects import (
     Replied,
     Send,
 )
-from asyncrevoke.protocol import messages
-from asyncrevoke.runtime.net.channels import Channels
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

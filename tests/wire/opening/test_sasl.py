@@ -23,14 +23,14 @@ from wire.opening.opening_server import (
     mechanisms_response,
 )
 
-from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.runtime.net.authentication.errors import (
+from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.runtime.net.authentication.errors import (
     AuthenticationRejectedError,
     ExchangeError,
     MechanismNotEnabledError,
     NoTokenError,
 )
-from asyncrevoke.runtime.net.connection import RequestFailed
+from asyncrevoke.client.runtime.net.connection import RequestFailed
 
 
 async def test_plain_sends_the_name_and_the_password_in_one_message(

@@ -20,10 +20,10 @@ from wire.opening.opening_server import (
 )
 
 import asyncrevoke
-from asyncrevoke.core.io.effects import Node
-from asyncrevoke.protocol import messages
-from asyncrevoke.protocol.messages import ErrorCode
-from asyncrevoke.runtime.net.handshake import AnsweredVersions
+from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.client.runtime.net.handshake import AnsweredVersions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

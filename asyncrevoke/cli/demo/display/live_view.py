@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncrevoke.cli.demo.clock import now
-from asyncrevoke.printable import counted
+from asyncrevoke.client.printable import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

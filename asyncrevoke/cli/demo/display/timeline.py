@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.cli.demo.group_result import handler_calls
-from asyncrevoke.pages.drawing import Drawing
+from asyncrevoke.web.pages.drawing import Drawing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

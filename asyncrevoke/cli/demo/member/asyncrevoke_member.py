@@ -14,7 +14,7 @@ from asyncrevoke.cli.demo.member.handler_log import HandlerLog
 from asyncrevoke.cli.demo.workload import Order
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
     from asyncrevoke.journal import Journal
 
 SAMPLE_INTERVAL = 0.1

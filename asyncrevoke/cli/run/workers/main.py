@@ -20,11 +20,11 @@ from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.metrics_text import MetricsText, metrics_of_process
 from asyncrevoke.cli.run.serving import ServingError, load, log, serve
 from asyncrevoke.cli.run.workers.report import LONGEST_LINE, MetricsReport, Report, WorkerStart
-from asyncrevoke.errors import FencedInstanceError
-from asyncrevoke.runtime.session.open_session import config_override
+from asyncrevoke.client.errors import FencedInstanceError
+from asyncrevoke.client.runtime.session.open_session import config_override
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.consumer import Consumer
 
 EVERY = 1.0

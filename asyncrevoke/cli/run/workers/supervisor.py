@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from asyncrevoke.backoff import Backoff
 from asyncrevoke.cli.run.health_server import HealthPortError, HealthResponse, health_server
 from asyncrevoke.cli.run.serving import print_user_error
 from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.cli.run.workers.metrics import metrics_of_workers
 from asyncrevoke.cli.run.workers.worker import WorkerProcess
 from asyncrevoke.cli.terminal import FAILED, USAGE
-from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.backoff import Backoff
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 
 FIRST_BACKOFF = 0.5
 LONGEST_BACKOFF = 30.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from simulation.invariants.oracle_state import Holding, MemberView, OracleState, Violation, name
 
 if TYPE_CHECKING:
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 # In seconds: a fetch that waits at the broker, one that was lost and is sent again after a backoff,
 # and metadata that is refreshed after it.

@@ -8,7 +8,7 @@ from simulation.members.member import SimulatedMember
 from simulation.runner import run
 from simulation.schedules.schedule import Schedule
 
-from asyncrevoke.core.poll.poll import Poller
+from asyncrevoke.client.core.poll.poll import Poller
 
 
 class _Found(msgspec.Struct):

@@ -11,8 +11,8 @@ from simulation.invariants.ownership.staging_oracle import StagingOracle
 if TYPE_CHECKING:
     from simulation.invariants.evictions import Evictions
 
-    from asyncrevoke.model import TopicPartition
-    from asyncrevoke.protocol.messages import JoinGroupRequest
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.protocol.messages import JoinGroupRequest
     from asyncrevoke.testing.fake_kafka.group_state import Protocols
 
 FOLLOW_UP_WITHIN = 1.0

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from simulation.invariants.oracle_state import Holding, MemberView, OracleState, Violation, name
 
-from asyncrevoke.core.io.deadline import Deadline
+from asyncrevoke.client.core.io.deadline import Deadline
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 if TYPE_CHECKING:
     from simulation.invariants.evictions import Evictions
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 
 class LossOracle:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simulation.invariants.oracle_state import Holding, MemberView, OracleState, Violation, name
 from simulation.invariants.ownership.loss_oracle import LossOracle
 
-from asyncrevoke.core.io.effects import Notify, NotifyKind
+from asyncrevoke.client.core.io.effects import Notify, NotifyKind
 
 if TYPE_CHECKING:
     from simulation.invariants.evictions import Evictions
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simulation.invariants.records.commit_oracle import CommitOracle
     from simulation.invariants.records.delivery_oracles import DeliveryOracles
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 _ORDER = {NotifyKind.LOST: 0, NotifyKind.REVOKED: 1, NotifyKind.ASSIGNED: 2}
 

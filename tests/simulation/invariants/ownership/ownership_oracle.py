@@ -9,8 +9,8 @@ from simulation.brokers.converting_group import ConvertingGroup
 from simulation.invariants.evictions import LATE_JOIN
 from simulation.invariants.oracle_state import MemberView, OracleState, Violation, name
 
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import decode_assignment
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import decode_assignment
 
 if TYPE_CHECKING:
     from simulation.invariants.evictions import Evictions

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulation.invariants.oracle_state import MemberView, OracleState, Violation, name
 
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
     DescribeGroupsRequest,
@@ -20,14 +20,14 @@ from asyncrevoke.protocol.messages import (
     OffsetCommitRequest,
     SyncGroupRequest,
 )
-from asyncrevoke.protocol.subscription import decode_subscription
+from asyncrevoke.client.protocol.subscription import decode_subscription
 
 if TYPE_CHECKING:
     from simulation.invariants.liveness.call_oracle import CallOracle
     from simulation.invariants.ownership.follow_up_oracle import FollowUpOracle
 
-    from asyncrevoke.core.io.effects import Send
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.core.io.effects import Send
+    from asyncrevoke.client.model import TopicPartition
 
 
 # Of these a broker has one in flight on each channel of a member at most.

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from simulation.invariants.oracle_state import MemberView, OracleState, Violation
 
-from asyncrevoke.protocol.subscription import decode_subscription
+from asyncrevoke.client.protocol.subscription import decode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.model import TopicPartition
-    from asyncrevoke.protocol.messages import JoinGroupRequest
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.protocol.messages import JoinGroupRequest
 
 STAGED = "some partitions were released"
 LEAST_INTERVAL = 1.0

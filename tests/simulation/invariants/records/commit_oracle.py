@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from simulation.invariants.oracle_state import Holding
 
-    from asyncrevoke.core.io.effects import CompleteRequest
-    from asyncrevoke.model import OffsetAndMetadata, PollResult, TopicPartition
+    from asyncrevoke.client.core.io.effects import CompleteRequest
+    from asyncrevoke.client.model import OffsetAndMetadata, PollResult, TopicPartition
 
 # The offset of what is not committed.
 _NONE = -1

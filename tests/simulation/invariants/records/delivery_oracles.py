@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 from simulation.invariants.oracle_state import Holding, MemberView, OracleState, Violation, name
 from simulation.invariants.records.work_progress import WorkProgress
 
-from asyncrevoke.core.partition.completion_map import decode
+from asyncrevoke.client.core.partition.completion_map import decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.model import OffsetAndMetadata, PollResult, Record, TopicPartition
+    from asyncrevoke.client.model import OffsetAndMetadata, PollResult, Record, TopicPartition
 
 
 _NOTHING: Final = frozenset[int]()

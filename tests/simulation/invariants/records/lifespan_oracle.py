@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from simulation.invariants.oracle_state import MemberView, OracleState, Violation, name
 
-from asyncrevoke.core.partition.completion_map import decode
+from asyncrevoke.client.core.partition.completion_map import decode
 
 if TYPE_CHECKING:
     from simulation.invariants.records.delivery_oracles import DeliveryOracles
     from simulation.members.lifespans import StoredState
 
-    from asyncrevoke.model import Record, TopicPartition
+    from asyncrevoke.client.model import Record, TopicPartition
 
 
 class LifespanOracle:

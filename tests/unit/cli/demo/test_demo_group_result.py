@@ -16,7 +16,7 @@ from asyncrevoke.cli.demo.group_result import (
     evaluate,
 )
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -28,7 +28,7 @@ from asyncrevoke.cli.demo.member.handler_log import (
 from asyncrevoke.cli.demo.progress import GroupProgress
 from asyncrevoke.cli.demo.schedule import Action, ScheduleStep, churn
 from asyncrevoke.cli.demo.workload import CUSTOMERS, orders
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 P0 = TopicPartition("orders", 0)
 SVG = "{http://www.w3.org/2000/svg}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncrevoke.cli.demo.member.handler_log import Ended, Started
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 from benchmarks.workload.take_overs import beyond_rounds, take_overs
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import asyncrevoke.core.assignors
-from asyncrevoke.core.assignors import ASSIGNORS, Member, assign
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import Subscription
+import asyncrevoke.client.core.assignors
+from asyncrevoke.client.core.assignors import ASSIGNORS, Member, assign
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
     from typing import Any
 
-    from asyncrevoke.core.assignors.assignor import Assignment
+    from asyncrevoke.client.core.assignors.assignor import Assignment
 
-PLACE = str(Path(asyncrevoke.core.assignors.__file__).parent)
+PLACE = str(Path(asyncrevoke.client.core.assignors.__file__).parent)
 
 Group = tuple[dict[str, range], list[Member], dict[TopicPartition, frozenset[str]]]
 

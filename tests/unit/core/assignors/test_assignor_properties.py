@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrevoke.core.assignors import (
+from asyncrevoke.client.core.assignors import (
     ASSIGNORS,
     Assignment,
     Assignor,
@@ -17,10 +17,10 @@ from asyncrevoke.core.assignors import (
     repair,
     withheld,
 )
-from asyncrevoke.core.assignors.cooperative_sticky import plan
-from asyncrevoke.core.assignors.ownership import ReportedOwnership
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import Subscription
+from asyncrevoke.client.core.assignors.cooperative_sticky import plan
+from asyncrevoke.client.core.assignors.ownership import ReportedOwnership
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import Subscription
 
 STICKY = ASSIGNORS["cooperative-sticky"]
 Partitions = dict[str, range]

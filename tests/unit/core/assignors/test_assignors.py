@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from asyncrevoke.core.assignors import (
+from asyncrevoke.client.core.assignors import (
     ASSIGNORS,
     Assignment,
     Assignor,
@@ -17,12 +17,12 @@ from asyncrevoke.core.assignors import (
     repair,
     withheld,
 )
-from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from asyncrevoke.core.assignors.member_order import hash_order
-from asyncrevoke.core.assignors.ownership import encode_generation
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import Subscription
+from asyncrevoke.client.core.assignors.cooperative_sticky import CooperativeStickyAssignor
+from asyncrevoke.client.core.assignors.member_order import hash_order
+from asyncrevoke.client.core.assignors.ownership import encode_generation
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import Subscription
 
 EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 RANGE = ASSIGNORS["range"]

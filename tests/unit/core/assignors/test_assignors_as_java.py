@@ -16,8 +16,8 @@ from interop.assignor_comparison import (
     same_topics,
 )
 
-from asyncrevoke.core.assignors import ASSIGNORS, assign
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.core.assignors import ASSIGNORS, assign
+from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from interop.assignor_cases import UserDataQuestion

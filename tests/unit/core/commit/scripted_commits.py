@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, cast
 
 from unit.core.ignored_reactions import IgnoredPartitions
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.commit.committer import Committer
-from asyncrevoke.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.commit.committer import Committer
+from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.client.core.io.effects import (
     CompleteRequest,
     Event,
     Node,
@@ -18,10 +18,10 @@ from asyncrevoke.core.io.effects import (
     Send,
     TimerFired,
 )
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.partition.assignment import Assignment
-from asyncrevoke.model import GroupMetadata, TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.partition.assignment import Assignment
+from asyncrevoke.client.model import GroupMetadata, TopicPartition
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedOffset,
     OffsetCommitRequest,
@@ -33,10 +33,10 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.core.metadata.cluster import ClusterMetadata
-    from asyncrevoke.core.metadata.coordinator import Coordinator
-    from asyncrevoke.core.partition.instance import PartitionInstance
-    from asyncrevoke.errors import PartitionsError
+    from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
+    from asyncrevoke.client.core.metadata.coordinator import Coordinator
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.errors import PartitionsError
 
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

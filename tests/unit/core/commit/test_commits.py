@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from unit.core.commit.scripted_commits import A, B, CommittingGroup
 
-from asyncrevoke.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
+from asyncrevoke.client.core.io.effects import (
     Emit,
     Failed,
     FailureKind,
     Replied,
     TimerFired,
 )
-from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition
-from asyncrevoke.errors import GroupAuthorizationError
-from asyncrevoke.model import OffsetAndMetadata
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.partition.instance import InstanceState, InstanceTransition
+from asyncrevoke.client.errors import GroupAuthorizationError
+from asyncrevoke.client.model import OffsetAndMetadata
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedOffset,
     OffsetCommitRequest,

@@ -6,7 +6,7 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup
 
-from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
+from asyncrevoke.client.protocol.messages import ErrorCode, OffsetCommitRequest
 
 
 def with_three_done() -> ScriptedGroup:

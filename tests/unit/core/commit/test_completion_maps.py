@@ -8,18 +8,18 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core.commit import completion_maps
-from asyncrevoke.core.partition.completion_map import decode, encode
-from asyncrevoke.model import OffsetAndMetadata
-from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP, ErrorCode, OffsetCommitRequest
+from asyncrevoke.client.core.commit import completion_maps
+from asyncrevoke.client.core.partition.completion_map import decode, encode
+from asyncrevoke.client.model import OffsetAndMetadata
+from asyncrevoke.client.protocol.messages import EARLIEST_TIMESTAMP, ErrorCode, OffsetCommitRequest
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.partition.completion_map import Run
-    from asyncrevoke.model import Record
-    from asyncrevoke.protocol.messages import CommitEntry
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.core.partition.completion_map import Run
+    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.protocol.messages import CommitEntry
 
 
 class MapGroup(ScriptedGroup):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from unit.core.ignored_reactions import IgnoredPartitions
 from unit.core.scripted_brokers import tp
 
-from asyncrevoke.core.commit.partition_backoff import PartitionBackoff
-from asyncrevoke.core.io.effects import SetTimer, TimerFired
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.partition.assignment import Assignment
+from asyncrevoke.client.core.commit.partition_backoff import PartitionBackoff
+from asyncrevoke.client.core.io.effects import SetTimer, TimerFired
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.partition.assignment import Assignment
 
 TIMER = "commit-unknown-topic"
 

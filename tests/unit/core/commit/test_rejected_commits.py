@@ -8,9 +8,9 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.errors import PartitionLostError, PartitionsError, TopicAuthorizationError
-from asyncrevoke.model import OffsetAndMetadata
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.errors import PartitionLostError, PartitionsError, TopicAuthorizationError
+from asyncrevoke.client.model import OffsetAndMetadata
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedOffset,
     LeaveGroupRequest,
@@ -23,8 +23,8 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.io.effects import CompleteRequest, Send
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.core.io.effects import CompleteRequest, Send
 
 REJECTED = ErrorCode.topic_authorization_failed
 RETRIED = "commit rejected, trying again; records may be processed again"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from unit.core.commit.scripted_commits import A, CommittingGroup
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     CompleteRequest,
     Send,
 )
-from asyncrevoke.core.partition.instance import InstanceTransition
-from asyncrevoke.errors import PartitionLostError
-from asyncrevoke.model import OffsetAndMetadata, TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.partition.instance import InstanceTransition
+from asyncrevoke.client.errors import PartitionLostError
+from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     OffsetCommitRequest,
 )

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 
 from unit.core.scripted_environment import ScriptedRequests, topic, tp
 
-from asyncrevoke.core.fetch.fetcher import Fetcher
-from asyncrevoke.core.io.effects import Channel
-from asyncrevoke.core.io.wall_clock import WallClock
-from asyncrevoke.core.partition.instance import InstanceTransition, PartitionInstance
-from asyncrevoke.core.partition.offset_tracker import OffsetTracker
-from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.fetch.fetcher import Fetcher
+from asyncrevoke.client.core.io.effects import Channel
+from asyncrevoke.client.core.io.wall_clock import WallClock
+from asyncrevoke.client.core.partition.instance import InstanceTransition, PartitionInstance
+from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
     FetchedPartition,
     FetchRequest,
     FetchResponse,
 )
-from asyncrevoke.protocol.records import CorruptBatch
+from asyncrevoke.client.protocol.records import CorruptBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.io.effects import Send
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.core.io.effects import Send
 
 
 @dataclasses.dataclass

@@ -16,18 +16,18 @@ from unit.core.scripted_environment import tp
 from unit.runtime.scripted_core import ScriptedCore, ScriptedSockets, make_driver
 from wire.frames.corrupt_records import fetched
 
-from asyncrevoke.core.io.effects import BatchDecoded, DecodeBatch
-from asyncrevoke.core.partition.instance import InstanceTransition
-from asyncrevoke.core.partition.record_buffer import LARGE_BATCH
-from asyncrevoke.errors import CorruptRecordError
-from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
-from asyncrevoke.protocol.records import RecordBatch, decode_batches
+from asyncrevoke.client.core.io.effects import BatchDecoded, DecodeBatch
+from asyncrevoke.client.core.partition.instance import InstanceTransition
+from asyncrevoke.client.core.partition.record_buffer import LARGE_BATCH
+from asyncrevoke.client.errors import CorruptRecordError
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchRequest, FetchResponse
+from asyncrevoke.client.protocol.records import RecordBatch, decode_batches
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.model import Record
 
 MIB = 2**20
 VALUE = random.Random(1).randbytes(1000) * 1000

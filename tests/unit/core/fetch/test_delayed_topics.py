@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.core.partition.test_record_buffer import TP, dense, offsets
 
-from asyncrevoke.core.fetch.delayed_topic import DueRecords, TopicDelay
-from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.model import Record
+from asyncrevoke.client.core.fetch.delayed_topic import DueRecords, TopicDelay
+from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.client.model import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

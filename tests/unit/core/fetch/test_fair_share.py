@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrevoke.core.fetch.fair_share import FairShare
+from asyncrevoke.client.core.fetch.fair_share import FairShare
 
 
 @dataclass

@@ -7,11 +7,11 @@ import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, data, rejected
 from unit.core.scripted_environment import topic, tp
 
-from asyncrevoke.core.fetch.session import FetchSession
-from asyncrevoke.core.io.effects import Channel
-from asyncrevoke.core.partition.instance import InstanceTransition, PartitionInstance
-from asyncrevoke.protocol.codec import api_key, choose_version, has_topic_ids
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.fetch.session import FetchSession
+from asyncrevoke.client.core.io.effects import Channel
+from asyncrevoke.client.core.partition.instance import InstanceTransition, PartitionInstance
+from asyncrevoke.client.protocol.codec import api_key, choose_version, has_topic_ids
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedPartition,
     FetchPartition,

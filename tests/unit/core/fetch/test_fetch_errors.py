@@ -8,9 +8,9 @@ import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, rejected
 from unit.core.scripted_environment import BROKERS, NODES, topic, tp
 
-from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedPartition,
     FetchRequest,

@@ -10,9 +10,9 @@ from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
 from unit.core.scripted_environment import BROKERS, NODES, metadata, topic, tp
 from wire.frames.corrupt_records import batch
 
-from asyncrevoke.core.io.effects import FailureKind, Send
-from asyncrevoke.errors import CorruptRecordError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import FailureKind, Send
+from asyncrevoke.client.errors import CorruptRecordError
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
     FetchedPartition,
@@ -21,7 +21,7 @@ from asyncrevoke.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.client.protocol.records import decode_batches
 
 MIB = 2**20
 

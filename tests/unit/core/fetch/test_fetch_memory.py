@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
 
-from asyncrevoke.core.io.effects import Channel
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Channel
+from asyncrevoke.client.protocol.messages import (
     FetchRequest,
 )
 

@@ -9,12 +9,12 @@ from unit.core.fetch import scripted_fetches
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, rejected
 from wire.frames.raw_batches import raw_batch, record
 
-from asyncrevoke.core.fetch import responses
-from asyncrevoke.core.io.effects import Channel, FailureKind
-from asyncrevoke.core.partition.instance import PartitionInstance
-from asyncrevoke.errors import TopicAuthorizationError
-from asyncrevoke.protocol.messages import ErrorCode, FetchRequest, FetchResponse
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.client.core.fetch import responses
+from asyncrevoke.client.core.io.effects import Channel, FailureKind
+from asyncrevoke.client.core.partition.instance import PartitionInstance
+from asyncrevoke.client.errors import TopicAuthorizationError
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchRequest, FetchResponse
+from asyncrevoke.client.protocol.records import decode_batches
 
 if TYPE_CHECKING:
     import pytest

@@ -6,9 +6,9 @@ import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
 from unit.core.scripted_environment import NODES, topic, tp
 
-from asyncrevoke.core.io.effects import Channel, FailureKind, Send
-from asyncrevoke.core.poll.leave import Leaving
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Channel, FailureKind, Send
+from asyncrevoke.client.core.poll.leave import Leaving
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedPartition,
     FetchRequest,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, rejected
 from unit.core.scripted_environment import tp
 
-from asyncrevoke.core.io.effects import Channel
-from asyncrevoke.core.partition.instance import InstanceTransition
-from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Channel
+from asyncrevoke.client.core.partition.instance import InstanceTransition
+from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
 )
 

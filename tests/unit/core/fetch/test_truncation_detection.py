@@ -8,12 +8,12 @@ import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, ScriptedBatch, asked, data
 from unit.core.scripted_environment import NODES, topic, tp
 
-from asyncrevoke.core.io.effects import Channel, FailureKind
-from asyncrevoke.core.partition.instance import InstanceTransition, PartitionInstance
-from asyncrevoke.core.partition.offset_tracker import OffsetTracker
-from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.errors import PartitionsError, TopicAuthorizationError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Channel, FailureKind
+from asyncrevoke.client.core.partition.instance import InstanceTransition, PartitionInstance
+from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.client.errors import PartitionsError, TopicAuthorizationError
+from asyncrevoke.client.protocol.messages import (
     EpochEnd,
     ErrorCode,
     FetchRequest,
@@ -25,7 +25,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 
 class EpochWorld(FetchWorld):

@@ -16,23 +16,23 @@ from unit.core.fetch.scripted_fetches import FetchWorld
 from unit.core.scripted_environment import tp
 from unit.protocol.test_value_views import Written, built, plain
 
-from asyncrevoke.core.io.effects import Channel
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Channel
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
     FetchResponse,
 )
-from asyncrevoke.protocol.receive_buffers import ReceiveBuffer, ReceiveBuffers
-from asyncrevoke.protocol.records import decode_batches
+from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffer, ReceiveBuffers
+from asyncrevoke.client.protocol.records import decode_batches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.config.consumer_options import ValueAs
-    from asyncrevoke.core.io.effects import Send
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.config.consumer_options import ValueAs
+    from asyncrevoke.client.core.io.effects import Send
+    from asyncrevoke.client.model import Record
 
 MIB = 2**20
 KIB = 2**10

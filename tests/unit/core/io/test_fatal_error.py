@@ -2,9 +2,9 @@
 
 import pytest
 
-from asyncrevoke.core.io.effects import Failed, FailureKind
-from asyncrevoke.core.io.fatal_error import FATAL_FAILURES, fatal_error
-from asyncrevoke.errors import AuthenticationError, FatalError, UnsupportedVersionError
+from asyncrevoke.client.core.io.effects import Failed, FailureKind
+from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
+from asyncrevoke.client.errors import AuthenticationError, FatalError, UnsupportedVersionError
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 from unit.core.scripted_brokers import NODE_IDS, tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup
 
-from asyncrevoke.config.topics import MAX_ASSIGNED
-from asyncrevoke.core.io.effects import Channel, Replied, ResetConnection
-from asyncrevoke.core.io.response_checks import find_contradiction
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import ConsumerClosedError, FatalError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.config.topics import MAX_ASSIGNED
+from asyncrevoke.client.core.io.effects import Channel, Replied, ResetConnection
+from asyncrevoke.client.core.io.response_checks import find_contradiction
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import ConsumerClosedError, FatalError
+from asyncrevoke.client.protocol.messages import (
     AbortedTransaction,
     BrokerMetadata,
     CommitEntry,
@@ -52,7 +52,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 EVENT = "invalid response from a broker; retrying on a new connection"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.link_silence import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.link_silence import (
     ConnectTimes,
     RoundTripTime,
     may_hold,
     silence_timeout_of,
 )
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     FetchRequest,
     HeartbeatRequest,
     JoinGroupRequest,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke.core.io.effects import Node
-from asyncrevoke.runtime.net.fatal_errors import node_name
+from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.runtime.net.fatal_errors import node_name
 
 
 @pytest.mark.parametrize(

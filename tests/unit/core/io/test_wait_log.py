@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from asyncrevoke.core.io.effects import Emit
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.io.wait_log import REPEAT_AFTER, WaitLog
+from asyncrevoke.client.core.io.effects import Emit
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.io.wait_log import REPEAT_AFTER, WaitLog
 
 
 def lines(outbox: Outbox) -> list[tuple[str, object]]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup
 
-from asyncrevoke.core.membership.kip848.state_table import MemberState
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.kip848.state_table import MemberState
+from asyncrevoke.client.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ErrorCode,
@@ -18,9 +18,9 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.core.io.effects import Send
-    from asyncrevoke.model import BrokerPattern, TopicPartition
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.core.io.effects import Send
+    from asyncrevoke.client.model import BrokerPattern, TopicPartition
 
 Beat = ConsumerGroupHeartbeatRequest
 

@@ -10,8 +10,8 @@ from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup
 
-from asyncrevoke.model import BrokerPattern
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.model import BrokerPattern
+from asyncrevoke.client.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ErrorCode,
@@ -21,8 +21,8 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from unit.core.scripted_brokers import ScriptedBrokers
 
-    from asyncrevoke.config import OffsetReset
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.config import OffsetReset
+    from asyncrevoke.client.model import TopicPartition
 
 AGE = 10.0
 RESETS = pytest.mark.parametrize("reset", ["latest", timedelta(minutes=5)])

@@ -22,22 +22,26 @@ from unit.core.scripted_group import (
     working,
 )
 
-from asyncrevoke.consumer import Consumer
-from asyncrevoke.core.assignors import ASSIGNORS, Assignment, Member, RebalanceProtocol
-from asyncrevoke.core.assignors.ownership import encode_generation
-from asyncrevoke.core.assignors.sticky import with_last_assignment
-from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import ConfigError, InconsistentGroupError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.assignors import ASSIGNORS, Assignment, Member, RebalanceProtocol
+from asyncrevoke.client.core.assignors.ownership import encode_generation
+from asyncrevoke.client.core.assignors.sticky import with_last_assignment
+from asyncrevoke.client.core.io.effects import NotifyKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import ConfigError, InconsistentGroupError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     JoinGroupMember,
     JoinGroupRequest,
     MetadataRequest,
     OffsetCommitRequest,
 )
-from asyncrevoke.protocol.subscription import Subscription, decode_subscription, encode_subscription
+from asyncrevoke.client.protocol.subscription import (
+    Subscription,
+    decode_subscription,
+    encode_subscription,
+)
+from asyncrevoke.consumer import Consumer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

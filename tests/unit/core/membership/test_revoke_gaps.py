@@ -11,24 +11,26 @@ from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, foreign, orders
 
-from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data
-from asyncrevoke.core.membership.classic.subscription_user_data import reads_maps
-from asyncrevoke.core.partition.completion_map import decode
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.classic.assignment_user_data import (
+    decode_assignment_user_data,
+)
+from asyncrevoke.client.core.membership.classic.subscription_user_data import reads_maps
+from asyncrevoke.client.core.partition.completion_map import decode
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     JoinGroupMember,
     JoinGroupRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
 )
-from asyncrevoke.protocol.subscription import decode_assignment, decode_subscription
+from asyncrevoke.client.protocol.subscription import decode_assignment, decode_subscription
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.config.consumer_options import RevokeGaps
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.config.consumer_options import RevokeGaps
+    from asyncrevoke.client.model import Record
 
 # Larger than any offset: no gap may be dropped.
 ALL_KEPT = 1 << 40

@@ -7,11 +7,11 @@ from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 PAUSED = "no records until the coordinator confirms the membership"
 

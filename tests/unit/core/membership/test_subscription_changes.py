@@ -6,11 +6,11 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders, owned, subscription_of
 
-from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import FatalError
-from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import NotifyKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import FatalError
+from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
     LeaveGroupRequest,

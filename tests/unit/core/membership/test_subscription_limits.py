@@ -8,15 +8,17 @@ import pytest
 from unit.core.scripted_group import ScriptedGroup, subscription_of
 
 from asyncrevoke import ConfigError
-from asyncrevoke.config.topics import MAX_TOPIC_BYTES, MAX_TOPICS, check_topics
-from asyncrevoke.core.assignors import ASSIGNORS
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.membership import pattern
-from asyncrevoke.core.membership.classic.leader.reported_subscription import read_subscription
-from asyncrevoke.core.membership.pattern import PatternSubscription
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.subscription import Subscription, encode_subscription
-from asyncrevoke.runtime.session.subscription_calls import read_from
+from asyncrevoke.client.config.topics import MAX_TOPIC_BYTES, MAX_TOPICS, check_topics
+from asyncrevoke.client.core.assignors import ASSIGNORS
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.membership import pattern
+from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
+    read_subscription,
+)
+from asyncrevoke.client.core.membership.pattern import PatternSubscription
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.subscription import Subscription, encode_subscription
+from asyncrevoke.client.runtime.session.subscription_calls import read_from
 
 EXCEEDED = "pattern matches too many topics; not all of them are consumed"
 

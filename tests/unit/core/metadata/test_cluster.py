@@ -11,9 +11,13 @@ from unit.core.scripted_environment import (
     tp,
 )
 
-from asyncrevoke.core.io.effects import FailureKind, Node
-from asyncrevoke.errors import AuthenticationError, TopicAuthorizationError, UnsupportedVersionError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import FailureKind, Node
+from asyncrevoke.client.errors import (
+    AuthenticationError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
     MetadataRequest,

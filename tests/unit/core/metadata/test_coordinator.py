@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from unit.core.scripted_environment import NODES, ScriptedRequests, topic
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, Send
-from asyncrevoke.errors import AuthenticationError, GroupAuthorizationError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Send
+from asyncrevoke.client.errors import AuthenticationError, GroupAuthorizationError
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
     FindCoordinatorResponse,

@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from typing_extensions import override
 from unit.core.scripted_environment import ScriptedRequests, metadata, topic, tp
 
-from asyncrevoke.core.metadata.topic import KnownTopic, read_topics
-from asyncrevoke.core.metadata.topic_ids import TopicIds
-from asyncrevoke.protocol.messages import ErrorCode, MetadataRequest
+from asyncrevoke.client.core.metadata.topic import KnownTopic, read_topics
+from asyncrevoke.client.core.metadata.topic_ids import TopicIds
+from asyncrevoke.client.protocol.messages import ErrorCode, MetadataRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from asyncrevoke.protocol.messages import TopicMetadata
+    from asyncrevoke.client.protocol.messages import TopicMetadata
 
 
 def lines_of(call: Callable[[], object]) -> int:

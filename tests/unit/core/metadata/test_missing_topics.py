@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unit.core.scripted_environment import BOOTSTRAP, ScriptedRequests
 
-from asyncrevoke.core.metadata.missing_topics import MissingTopics
+from asyncrevoke.client.core.metadata.missing_topics import MissingTopics
 
 
 def test_one_line_names_all_and_is_repeated_with_backoff() -> None:

@@ -8,9 +8,9 @@ import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data, rejected
 from unit.core.scripted_environment import metadata, topic, tp
 
-from asyncrevoke.core.io.effects import Node
-from asyncrevoke.core.io.response_checks import find_contradiction
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.core.io.response_checks import find_contradiction
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
     FetchedPartition,

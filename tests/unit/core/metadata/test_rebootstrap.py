@@ -11,8 +11,8 @@ from unit.core.scripted_environment import (
     tp,
 )
 
-from asyncrevoke.core.io.effects import Channel, FailureKind, Node
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Channel, FailureKind, Node
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
     MetadataRequest,

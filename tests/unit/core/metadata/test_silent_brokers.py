@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.core.scripted_environment import BOOTSTRAP, NODES, ScriptedRequests, topic
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     BrokerProbed,
     BrokerThrottled,
     Channel,
@@ -21,9 +21,9 @@ from asyncrevoke.core.io.effects import (
     Replied,
     Send,
 )
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.metadata.silent_brokers import SilentBrokers
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.metadata.silent_brokers import SilentBrokers
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -33,7 +33,7 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.io.outbox import Reply
+    from asyncrevoke.client.core.io.outbox import Reply
 
 SILENCE_TIMEOUT = 3.0
 BEAT = HeartbeatRequest(group_id="g", generation=1, member_id="m", group_instance_id=None)

@@ -8,14 +8,14 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.errors import OffsetOutOfRangeError
-from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
+from asyncrevoke.client.errors import OffsetOutOfRangeError
+from asyncrevoke.client.protocol.messages import ErrorCode, OffsetCommitRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.config import OffsetReset
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.config import OffsetReset
+    from asyncrevoke.client.model import Record
 
 
 def member() -> ScriptedGroup:

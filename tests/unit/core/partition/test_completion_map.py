@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from asyncrevoke.core.partition.completion_map import (
+from asyncrevoke.client.core.partition.completion_map import (
     CompletionMap,
     decode,
     encode,
@@ -18,7 +18,7 @@ from asyncrevoke.core.partition.completion_map import (
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.partition.completion_map import Run
+    from asyncrevoke.client.core.partition.completion_map import Run
 
 
 def runs_of(offset: int, lengths: list[int]) -> list[Run]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from unit.core.partition.test_revocation import Round
 
-from asyncrevoke.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
-from asyncrevoke.core.partition.instance import InstanceState, PartitionInstance
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
+from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
+from asyncrevoke.client.model import TopicPartition
 
 C = TopicPartition("orders", 2)
 

@@ -4,9 +4,9 @@ import sys
 import pytest
 from unit.core.partition.tracked_records import dense, records
 
-from asyncrevoke.core.partition.completion_map import CompletionMap
-from asyncrevoke.core.partition.offset_flags import OffsetFlags
-from asyncrevoke.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.client.core.partition.completion_map import CompletionMap
+from asyncrevoke.client.core.partition.offset_flags import OffsetFlags
+from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
 
 
 def test_completing_several_counts_those_that_had_not_ended() -> None:

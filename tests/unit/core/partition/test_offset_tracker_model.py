@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.core.partition.tracked_records import record, records
 
-from asyncrevoke.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +140,7 @@ calls = st.one_of(
 @given(st.integers(0, 20), st.lists(calls, max_size=60), st.sampled_from([0, 3, 4096]))
 def test_it_agrees_with_a_naive_model(start: int, steps: list[Call], compact: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("asyncrevoke.core.partition.offset_tracker._COMPACT_BEYOND", compact)
+        patch.setattr("asyncrevoke.client.core.partition.offset_tracker._COMPACT_BEYOND", compact)
         tracker, model = OffsetTracker(7, start), NaiveTracker(start)
         for step in steps:
             delivered = sorted(model.state)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke.core.partition.instance import (
+from asyncrevoke.client.core.partition.instance import (
     PERMISSIONS,
     TRANSITIONS,
     InstanceState,
     InstanceTransition,
     PartitionInstance,
 )
-from asyncrevoke.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition
 
 PARTITION = TopicPartition("orders", 0)
 

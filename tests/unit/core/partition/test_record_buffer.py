@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrevoke.core.partition.completion_map import CompletionMap
-from asyncrevoke.core.partition.offset_tracker import OffsetTracker
-from asyncrevoke.core.partition.record_buffer import RecordBuffer
-from asyncrevoke.errors import CorruptRecordError
-from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.protocol.records import CorruptBatch
+from asyncrevoke.client.core.partition.completion_map import CompletionMap
+from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
+from asyncrevoke.client.errors import CorruptRecordError
+from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.protocol.records import CorruptBatch
 
 TP = TopicPartition("orders", 0)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from unit.core.ignored_reactions import IgnoredPartitions
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Notify, NotifyKind, SetTimer
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.partition.assignment import Assignment
-from asyncrevoke.core.partition.instance import InstanceState, PartitionInstance
-from asyncrevoke.core.partition.revocation import Revocation
-from asyncrevoke.model import Record, TopicPartition
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Notify, NotifyKind, SetTimer
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.partition.assignment import Assignment
+from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
+from asyncrevoke.client.core.partition.revocation import Revocation
+from asyncrevoke.client.model import Record, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -7,10 +7,10 @@ from unit.core.ignored_reactions import IgnoredPartitions
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup
 
-from asyncrevoke.core.io.outbox import Outbox
-from asyncrevoke.core.partition.assignment import Assignment
-from asyncrevoke.core.partition.instance import InstanceTransition
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.partition.assignment import Assignment
+from asyncrevoke.client.core.partition.instance import InstanceTransition
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 
 def assign_and_lose(assignment: Assignment) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.errors import ConsumerClosedError, FatalError
+from asyncrevoke.client.errors import ConsumerClosedError, FatalError
 
 
 def test_it_returns_what_the_group_assigns_and_takes_no_record() -> None:

@@ -1,6 +1,6 @@
 """Records for tests of the offset tracker."""
 
-from asyncrevoke.model import Record
+from asyncrevoke.client.model import Record
 
 
 def record(offset: int) -> Record:

@@ -9,12 +9,12 @@ from unit.core.partition.test_abandoned_records import SingleRecords
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 IDLE = 0.3
 INTERVAL = 0.2

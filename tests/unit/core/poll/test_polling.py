@@ -9,9 +9,9 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core.io.effects import Send, TimerFired
-from asyncrevoke.errors import IllegalStateError, PartitionsError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Send, TimerFired
+from asyncrevoke.client.errors import IllegalStateError, PartitionsError
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchRequest,
     FindCoordinatorRequest,
@@ -21,8 +21,8 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.model import PollResult
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.model import PollResult
 
 
 def member(*numbers: int, **options: Unpack[ConsumerOptions]) -> ScriptedGroup:

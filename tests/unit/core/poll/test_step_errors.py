@@ -6,8 +6,8 @@ import pytest
 from unit.core.poll.test_polling import member, offsets
 from unit.core.scripted_brokers import tp
 
-from asyncrevoke.errors import LogTruncationError, OffsetOutOfRangeError
-from asyncrevoke.protocol.messages import EARLIEST_TIMESTAMP
+from asyncrevoke.client.errors import LogTruncationError, OffsetOutOfRangeError
+from asyncrevoke.client.protocol.messages import EARLIEST_TIMESTAMP
 
 
 def steps(limit: int, *, flowing: bool) -> list[tuple[int, int] | str]:

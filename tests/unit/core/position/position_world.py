@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 from unit.core.scripted_environment import NODES, ScriptedRequests, topic, tp
 
-from asyncrevoke.core.commit.requested_offsets import RequestedOffsets
-from asyncrevoke.core.io.wall_clock import WallClock
-from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
-from asyncrevoke.core.partition.offset_tracker import OffsetTracker
-from asyncrevoke.core.position.resolver import PositionResolver
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.client.core.io.wall_clock import WallClock
+from asyncrevoke.client.core.partition.instance import (
+    InstanceState,
+    InstanceTransition,
+    PartitionInstance,
+)
+from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+from asyncrevoke.client.core.position.resolver import PositionResolver
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedOffset,
     ListedOffset,
@@ -24,8 +28,8 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.model import OffsetAndMetadata, TopicPartition
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
 
 NONE = ErrorCode.none
 WALL = 1_700_000_000_000

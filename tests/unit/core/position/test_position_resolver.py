@@ -16,9 +16,13 @@ from unit.core.position.position_world import (
 )
 from unit.core.scripted_environment import NODES, topic, tp
 
-from asyncrevoke.core.io.effects import Channel, FailureKind
-from asyncrevoke.core.partition.instance import InstanceState, InstanceTransition, PartitionInstance
-from asyncrevoke.errors import (
+from asyncrevoke.client.core.io.effects import Channel, FailureKind
+from asyncrevoke.client.core.partition.instance import (
+    InstanceState,
+    InstanceTransition,
+    PartitionInstance,
+)
+from asyncrevoke.client.errors import (
     AuthenticationError,
     GroupAuthorizationError,
     NoOffsetError,
@@ -26,8 +30,8 @@ from asyncrevoke.errors import (
     PartitionsError,
     TopicAuthorizationError,
 )
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ErrorCode,

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.core.scripted_environment import NODES, ScriptedRequests, metadata, topic, tp
 
-from asyncrevoke.core.io.effects import FailureKind, Node
-from asyncrevoke.core.queries.offset_queries import OffsetQueries
-from asyncrevoke.core.queries.topic_description import TopicDescription
-from asyncrevoke.errors import (
+from asyncrevoke.client.core.io.effects import FailureKind, Node
+from asyncrevoke.client.core.queries.offset_queries import OffsetQueries
+from asyncrevoke.client.core.queries.topic_description import TopicDescription
+from asyncrevoke.client.errors import (
     AuthenticationError,
     BrokerError,
     ConfigError,
@@ -17,8 +17,8 @@ from asyncrevoke.errors import (
     RequestTimeoutError,
     TopicAuthorizationError,
 )
-from asyncrevoke.model import OffsetAndMetadata, OffsetAndTimestamp
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.model import OffsetAndMetadata, OffsetAndTimestamp
+from asyncrevoke.client.protocol.messages import (
     LATEST_TIMESTAMP,
     ErrorCode,
     FetchedOffset,
@@ -37,7 +37,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 NONE = ErrorCode.none
 

@@ -17,7 +17,7 @@ from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import RecordState, record, turns, until
 
 from asyncrevoke import Consumer, Depends, HandlerContext, Record, Retry
-from asyncrevoke.errors import (
+from asyncrevoke.client.errors import (
     ConfigError,
     HandlerExitError,
     HandlerProcessError,

@@ -12,11 +12,11 @@ from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import RecordState, record, turns, until
 
 from asyncrevoke import Consumer
-from asyncrevoke.errors import ConsumerClosedError, PublishError
+from asyncrevoke.client.errors import ConsumerClosedError, PublishError
+from asyncrevoke.client.producing.producer import Producer
+from asyncrevoke.client.protocol.messages import ErrorCode
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
-from asyncrevoke.producing.producer import Producer
-from asyncrevoke.protocol.messages import ErrorCode
 from asyncrevoke.testing import TestConsumer
 
 

@@ -18,10 +18,10 @@ from unit.handlers.scripted_source import (
     until,
 )
 
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager

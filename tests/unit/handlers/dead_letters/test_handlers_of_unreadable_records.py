@@ -9,15 +9,15 @@ from unit.handlers.dead_letters.test_dead_letters import HeldLetters
 from unit.handlers.scripted_runner import RunningHandlers, running
 from unit.handlers.scripted_source import ORDERS, HeldWork, RecordState, record, until
 
-from asyncrevoke.errors import UnreadableRecordError
+from asyncrevoke.client.errors import UnreadableRecordError
+from asyncrevoke.client.model import UnreadableRecord
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
-from asyncrevoke.model import UnreadableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 RETRY = Retry(attempts=5, retry_on=Exception)
 

@@ -8,6 +8,9 @@ import pytest
 from wire.frames.corrupt_records import fetched
 from wire.frames.raw_batches import raw_batch, record
 
+from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.protocol.content_limits import MAX_ADDED_HEADERS, MAX_RECORD_HEADERS
+from asyncrevoke.client.protocol.records import decode_batches
 from asyncrevoke.dead_letters.stored_dead_letter import StoredDeadLetter, read_dead_letter
 from asyncrevoke.handlers.dead_letters.dead_letter import HEADERS, DeadLetter
 from asyncrevoke.handlers.dead_letters.retry_message import (
@@ -15,9 +18,6 @@ from asyncrevoke.handlers.dead_letters.retry_message import (
     RetryMessage,
     retry_history,
 )
-from asyncrevoke.model import UnreadableRecord
-from asyncrevoke.protocol.content_limits import MAX_ADDED_HEADERS, MAX_RECORD_HEADERS
-from asyncrevoke.protocol.records import decode_batches
 
 if TYPE_CHECKING:
     from asyncrevoke import Record

@@ -15,17 +15,17 @@ from unit.handlers.scripted_source import (
     until,
 )
 
-from asyncrevoke.errors import PublishError
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.model import UnwrittenRecords
 from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
-from asyncrevoke.model import UnwrittenRecords
 
 if TYPE_CHECKING:
     from unit.handlers.scripted_runner import RunningHandlers
 
+    from asyncrevoke.client.model import Record
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-    from asyncrevoke.model import Record
 
 MISSING = PublishError("dlq", "the topic does not exist")
 TOO_LARGE = PublishError("dlq", "the record is larger than the topic allows", of_record=True)

@@ -16,15 +16,15 @@ from asyncrevoke import (
     Retry,
     TopicPartition,
 )
-from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics
-from asyncrevoke.integrations.conventions import UNWRITTEN
-from asyncrevoke.model import OffsetAndMetadata
-from asyncrevoke.producing.requests import (
+from asyncrevoke.client.model import OffsetAndMetadata
+from asyncrevoke.client.producing.requests import (
     ProduceRequest,
     produce_response,
     produced_batches,
 )
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics
+from asyncrevoke.integrations.conventions import UNWRITTEN
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

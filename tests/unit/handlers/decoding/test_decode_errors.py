@@ -15,7 +15,7 @@ import pytest
 from unit.handlers.scripted_source import record
 
 from asyncrevoke import Consumer
-from asyncrevoke.errors import DecodeError
+from asyncrevoke.client.errors import DecodeError
 from asyncrevoke.handlers.decoding.decoders import custom_decoder, decoder_for
 from asyncrevoke.testing import TestConsumer
 

@@ -12,7 +12,7 @@ from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import RecordState, record, until
 
 from asyncrevoke import Consumer, Record
-from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
+from asyncrevoke.client.errors import ConfigError, DecodeError, HandlerExitError
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.testing import TestConsumer

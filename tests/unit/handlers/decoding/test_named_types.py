@@ -29,11 +29,11 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypeAliasType, TypeVarTuple
 from unit.handlers.scripted_source import record
 
-from asyncrevoke.config.record_function import check_record_function
-from asyncrevoke.errors import ConfigError, DecodeError
+from asyncrevoke.client.config.record_function import check_record_function
+from asyncrevoke.client.errors import ConfigError, DecodeError
+from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.registry import Router
-from asyncrevoke.model import Record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

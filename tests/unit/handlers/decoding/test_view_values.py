@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from asyncrevoke import Consumer, Record
-from asyncrevoke.errors import DecodeError
+from asyncrevoke.client.errors import DecodeError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.decoding.decoders import decoder_for
 from asyncrevoke.testing import TestConsumer

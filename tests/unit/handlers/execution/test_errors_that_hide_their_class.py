@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import BatchError, Consumer, Record, Retry
+from asyncrevoke.client.printable import HiddenClassError, is_caught_by, reportable
 from asyncrevoke.handlers.decoding.temporary_failure import is_temporary
-from asyncrevoke.printable import HiddenClassError, is_caught_by, reportable
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from unit.handlers.scripted_source import (
     until,
 )
 
-from asyncrevoke.errors import HandlerTimeoutError
+from asyncrevoke.client.errors import HandlerTimeoutError
+from asyncrevoke.client.model import Record  # noqa: TC001 - read at run time
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.model import Record  # noqa: TC001 - read at run time
 
 
 class Stubborn:

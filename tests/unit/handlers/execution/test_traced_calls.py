@@ -18,10 +18,10 @@ from unit.handlers.scripted_source import (
 )
 
 from asyncrevoke import Record, Retry, TopicPartition
+from asyncrevoke.client.runtime.hooks.observer import Tracer
+from asyncrevoke.client.runtime.hooks.observers import Observers
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
-from asyncrevoke.runtime.hooks.observer import Tracer
-from asyncrevoke.runtime.hooks.observers import Observers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

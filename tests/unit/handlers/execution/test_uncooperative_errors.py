@@ -17,15 +17,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from unit.journal.journal_rows import attempts_of, rows_of
 
 from asyncrevoke import BatchError, Consumer, Record, Retry
-from asyncrevoke.dashboard.consumer_watch import ConsumerWatch
-from asyncrevoke.dashboard.history import History
-from asyncrevoke.errors import HandlerProcessError
+from asyncrevoke.client.errors import HandlerProcessError
+from asyncrevoke.client.printable import error_text, named_error
 from asyncrevoke.handlers.blocking.pickled_call import pickle_call, result_of, run_in_process
 from asyncrevoke.handlers.policy.retry import Pause
 from asyncrevoke.integrations.opentelemetry_tracing import OpenTelemetryTracing
 from asyncrevoke.journal import Journal
-from asyncrevoke.printable import error_text, named_error
 from asyncrevoke.testing import TestConsumer
+from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
+from asyncrevoke.web.dashboard.history import History
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

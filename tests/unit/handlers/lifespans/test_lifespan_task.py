@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke import AssignedPartition, PartitionLostError, TopicPartition
-from asyncrevoke.core.io.effects import EnterLifespan
+from asyncrevoke.client.core.io.effects import EnterLifespan
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.runtime.session.membership_guard import NoMembership
 from asyncrevoke.handlers.lifespans.lifespan_task import LifespanTask
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.session.membership_guard import NoMembership
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -27,7 +27,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from asyncrevoke.config import ConsumerOptions, GroupProtocol
+    from asyncrevoke.client.config import ConsumerOptions, GroupProtocol
 
 each_protocol = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 ZERO = TopicPartition("orders", 0)

@@ -27,7 +27,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
 EVENTS = 20

@@ -17,14 +17,14 @@ from asyncrevoke import (
     Retry,
     TopicPartition,
 )
-from asyncrevoke.core.partition.completion_map import encode
+from asyncrevoke.client.core.partition.completion_map import encode
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 ZERO = TopicPartition("orders", 0)
 SECONDS = 10.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import ORDERS, HeldWork, RecordState, record, turns, until
 
+from asyncrevoke.client.model import Record  # noqa: TC001 - read when the predicate is checked
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.model import Record  # noqa: TC001 - read when the predicate is checked
 
 
 def is_wanted(record: Record) -> bool:

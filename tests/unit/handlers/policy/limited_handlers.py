@@ -15,10 +15,10 @@ from unit.handlers.scripted_source import (
     record,
 )
 
+from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.handlers.runner import HandlerRunner
-from asyncrevoke.model import Record, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

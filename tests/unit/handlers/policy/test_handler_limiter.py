@@ -11,9 +11,9 @@ from unit.handlers.scripted_runner import ScriptedClock
 from unit.handlers.scripted_source import ORDERS, busy_lanes, record
 
 from asyncrevoke import RateLimit
+from asyncrevoke.client.model import Record  # noqa: TC001 - handlers' annotations are read
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
-from asyncrevoke.model import Record  # noqa: TC001 - handlers' annotations are read
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry

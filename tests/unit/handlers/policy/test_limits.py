@@ -16,8 +16,8 @@ from unit.handlers.scripted_source import (
 )
 
 from asyncrevoke import Consumer, RateLimit
+from asyncrevoke.client.model import Record  # noqa: TC001 - handlers' annotations are read
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.model import Record  # noqa: TC001 - handlers' annotations are read
 from asyncrevoke.testing import TestConsumer
 
 

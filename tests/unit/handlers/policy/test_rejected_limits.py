@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from asyncrevoke import Consumer, RateLimit
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.handlers.registry import Router
 
 

@@ -20,13 +20,13 @@ from unit.handlers.scripted_source import (
     until,
 )
 
-from asyncrevoke.errors import ConfigError, HandlerCancelledError
+from asyncrevoke.client.errors import ConfigError, HandlerCancelledError
+from asyncrevoke.client.model import Record, TopicPartition  # noqa: TC001
 from asyncrevoke.handlers.policy.context import HandlerContext  # noqa: TC001 - read at run time
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.model import Record, TopicPartition  # noqa: TC001
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import OrderBy
+    from asyncrevoke.client.config import OrderBy
 
 BOOM = ValueError("boom")
 FOREVER = Retry(attempts=None, backoff=1, jitter=0)

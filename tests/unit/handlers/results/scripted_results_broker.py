@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from aiokafka.record.default_records import DefaultRecordBatch
 from unit.runtime.scripted_core import ScriptedSockets
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Failed, Node, Replied
-from asyncrevoke.producing.producer import Producer
-from asyncrevoke.producing.requests import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Failed, Node, Replied
+from asyncrevoke.client.producing.producer import Producer
+from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
     ProduceRequest,
     produce_response,
     produced_batches,
     producer_id_response,
 )
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     EntityResponse,
     ErrorCode,
@@ -29,7 +29,7 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.io.effects import Send
+    from asyncrevoke.client.core.io.effects import Send
 
 
 class ScriptedResultsBroker(ScriptedSockets):

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import pytest
 from unit.handlers.scripted_source import LogLines, ScriptedSource, record, until
 
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.consumer import Consumer
-from asyncrevoke.errors import ConfigError
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction  # noqa: TC001
 from asyncrevoke.handlers.registry import Router

@@ -12,17 +12,17 @@ from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
 from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import ORDERS, RecordState, record, turns, until
 
-from asyncrevoke.errors import PublishError
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.producing.message import Message
+from asyncrevoke.client.producing.requests import InitProducerIdRequest, ProduceRequest
+from asyncrevoke.client.protocol.messages import ErrorCode, MetadataRequest
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.producing.message import Message
-from asyncrevoke.producing.requests import InitProducerIdRequest, ProduceRequest
-from asyncrevoke.protocol.messages import ErrorCode, MetadataRequest
 
 if TYPE_CHECKING:
     from unit.handlers.scripted_runner import RunningHandlers
 
+    from asyncrevoke.client.model import Record
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
-    from asyncrevoke.model import Record
 
 
 async def echo(value: bytes) -> bytes:

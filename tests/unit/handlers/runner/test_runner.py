@@ -15,10 +15,10 @@ from unit.handlers.scripted_source import (
     until,
 )
 
-from asyncrevoke.errors import (
+from asyncrevoke.client.errors import (
     ConfigError,
 )
-from asyncrevoke.model import Record, TopicPartition
+from asyncrevoke.client.model import Record, TopicPartition
 
 if TYPE_CHECKING:
     import pytest

@@ -19,16 +19,16 @@ from unit.handlers.scripted_source import (
     until,
 )
 
-from asyncrevoke.errors import (
+from asyncrevoke.client.errors import (
     DecodeError,
     FatalError,
     HandlerCancelledError,
     HandlerExitError,
 )
+from asyncrevoke.client.model import Record  # noqa: TC001 - handlers' annotations are read
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.handlers.runner import HandlerRunner
-from asyncrevoke.model import Record  # noqa: TC001 - handlers' annotations are read
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import OnError

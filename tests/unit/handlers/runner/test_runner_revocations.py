@@ -16,8 +16,8 @@ from unit.handlers.scripted_source import (
     until,
 )
 
+from asyncrevoke.client.model import Record  # noqa: TC001 - handlers' annotations are read
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.model import Record  # noqa: TC001 - handlers' annotations are read
 
 
 async def test_a_revocation_drops_records_after_the_last_started_one_at_once() -> None:

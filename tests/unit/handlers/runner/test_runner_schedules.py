@@ -18,10 +18,10 @@ from unit.handlers.scripted_source import (
     turns,
 )
 
-from asyncrevoke.model import Record  # noqa: TC001 - handlers' annotations are read
+from asyncrevoke.client.model import Record  # noqa: TC001 - handlers' annotations are read
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import OrderBy
+    from asyncrevoke.client.config import OrderBy
 
 
 @settings(max_examples=60)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from unit.handlers.scripted_runner import RunningHandlers, running
 from unit.handlers.scripted_source import record
 
+from asyncrevoke.client.model import Record  # noqa: TC001
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.model import Record  # noqa: TC001
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.model import TopicPartition
 
 
 BOOM = ValueError("boom")

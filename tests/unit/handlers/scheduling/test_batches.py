@@ -12,13 +12,13 @@ from unit.handlers.scheduling.held_batches import BOOM, HeldBatches, batching, s
 from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import ORDERS, OTHERS, RecordState, record, turns, until
 
+from asyncrevoke.client.model import Record  # noqa: TC001
 from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.handlers.policy.context import HandlerContext  # noqa: TC001 - read at run time
 from asyncrevoke.handlers.policy.retry import Retry
-from asyncrevoke.model import Record  # noqa: TC001
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import OrderBy
+    from asyncrevoke.client.config import OrderBy
 
 
 async def test_a_batch_is_handled_when_it_is_full_or_its_first_record_has_waited() -> None:

@@ -9,7 +9,7 @@ from unit.handlers.scheduling.held_batches import BOOM, RETRY, HeldBatches, batc
 from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import ORDERS, RecordState, record, turns, until
 
-from asyncrevoke.errors import ConfigError, DecodeError
+from asyncrevoke.client.errors import ConfigError, DecodeError
 from asyncrevoke.handlers.policy.batch import BatchError
 from asyncrevoke.handlers.policy.retry import Retry
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from asyncrevoke import Consumer, Record
-from asyncrevoke.core.partition.completion_map import decode
+from asyncrevoke.client.core.partition.completion_map import decode
 from asyncrevoke.handlers.matching.header_match import by_header
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 # What is committed, and what is known to be done after it.
 Completed: TypeAlias = "tuple[int, tuple[tuple[int, int], ...]] | None"

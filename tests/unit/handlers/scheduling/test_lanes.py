@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.handlers.scripted_source import ORDERS, OTHERS, busy_lanes, record
 
+from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
-from asyncrevoke.model import Record, TopicPartition
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry

@@ -18,7 +18,7 @@ from unit.handlers.scripted_source import (
 )
 
 from asyncrevoke import Consumer, Record
-from asyncrevoke.errors import ConfigError, DecodeError, HandlerExitError
+from asyncrevoke.client.errors import ConfigError, DecodeError, HandlerExitError
 from asyncrevoke.handlers.policy.retry import Retry
 from asyncrevoke.handlers.registry import Router
 from asyncrevoke.testing import TestConsumer

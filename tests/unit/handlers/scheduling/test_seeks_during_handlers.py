@@ -14,7 +14,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions, OrderBy
+    from asyncrevoke.client.config import ConsumerOptions, OrderBy
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

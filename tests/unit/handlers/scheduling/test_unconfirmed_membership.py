@@ -23,7 +23,7 @@ from unit.handlers.scripted_source import (
 )
 
 from asyncrevoke import Consumer, HandlerContext, Record, TopicPartition
-from asyncrevoke.core.io.effects import FailureKind
+from asyncrevoke.client.core.io.effects import FailureKind
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 from asyncrevoke.testing import TestConsumer
@@ -32,7 +32,7 @@ from asyncrevoke.testing.virtual_time import virtual_time
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
 
 
 PAUSED = "no records until the coordinator confirms the membership"
@@ -348,7 +348,9 @@ async def test_a_frozen_loop_is_handed_no_record_of_before_unless_its_membership
     async with TestConsumer(consumer, partitions=1) as t:
         loop = asyncio.get_running_loop()
         # Its own clock is cheaper than the loop's, and does not know of virtual time.
-        monkeypatch.setattr("asyncrevoke.runtime.session.record_iterator.monotonic", loop.time)
+        monkeypatch.setattr(
+            "asyncrevoke.client.runtime.session.record_iterator.monotonic", loop.time
+        )
         for n in range(3):
             await t.publish("orders", b"%d" % n)
         await t.advance(1)

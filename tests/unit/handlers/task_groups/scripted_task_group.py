@@ -15,11 +15,11 @@ from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import OrderBy
+    from asyncrevoke.client.config import OrderBy
+    from asyncrevoke.client.model import Record
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
     from asyncrevoke.handlers.policy.registration import OnError
     from asyncrevoke.handlers.policy.retry import Retry
-    from asyncrevoke.model import Record
 
 
 class SentDeadLetters:

@@ -16,13 +16,13 @@ from unit.handlers.scripted_source import (
 )
 
 from asyncrevoke import Consumer
-from asyncrevoke.errors import ConfigError, IllegalStateError
+from asyncrevoke.client.errors import ConfigError, IllegalStateError
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from unit.handlers.task_groups.scripted_task_group import Setting
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 
 async def test_records_are_done_when_their_tasks_end_and_leaving_waits_for_all(

@@ -13,12 +13,12 @@ from unit.handlers.scripted_source import (
     until,
 )
 
-from asyncrevoke.errors import HandlerCancelledError
+from asyncrevoke.client.errors import HandlerCancelledError
 
 if TYPE_CHECKING:
     from unit.handlers.task_groups.scripted_task_group import Setting
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 
 async def test_an_exception_in_the_body_cancels_tasks_and_their_records_are_not_done(

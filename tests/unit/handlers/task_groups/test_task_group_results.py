@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from unit.handlers.task_groups.scripted_task_group import Setting
 
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.model import Record
 
 
 async def offsets(pairs: AsyncIterator[tuple[Record, int]]) -> list[tuple[int, int]]:

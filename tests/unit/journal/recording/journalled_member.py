@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 from unit.journal.written_journal import RECORDS, TOPIC, facts, record
 
-from asyncrevoke.core.io.effects import Notify, NotifyKind, Replied
-from asyncrevoke.journal import Journal
-from asyncrevoke.model import GroupMetadata, TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Notify, NotifyKind, Replied
+from asyncrevoke.client.model import GroupMetadata, TopicPartition
+from asyncrevoke.client.protocol.messages import (
     CommitEntry,
     ErrorCode,
     OffsetCommitRequest,
     OffsetCommitResponse,
 )
+from asyncrevoke.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from asyncrevoke.client.model import Record
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.recorder import Recorder
-    from asyncrevoke.model import Record
 
 PARTITION = TopicPartition(TOPIC, 0)
 

@@ -13,10 +13,10 @@ from unit.journal.recording.journalled_member import PARTITION, JournalledMember
 from unit.journal.written_journal import record
 
 from asyncrevoke import BatchError, Consumer, Record, Retry
-from asyncrevoke.core.io.effects import Emit, Notify, NotifyKind
+from asyncrevoke.client.core.io.effects import Emit, Notify, NotifyKind
+from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.runtime.hooks.call_recorder import FailureDecision
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from unit.journal.journal_rows import rows_of
 from unit.journal.recording.journalled_member import ACCEPTED, JournalledMember, commit_of
 
 from asyncrevoke import Consumer, FatalError, Record
-from asyncrevoke.core.io.effects import Channel, Node, Send
+from asyncrevoke.client.core.io.effects import Channel, Node, Send
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.testing import TestConsumer
@@ -18,8 +18,8 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from asyncrevoke.core.io.effects import Failed, Replied
-    from asyncrevoke.runtime.net.requests import Requests
+    from asyncrevoke.client.core.io.effects import Failed, Replied
+    from asyncrevoke.client.runtime.net.requests import Requests
 
 
 async def test_no_offset_is_committed_whose_rows_cannot_be_synced(

@@ -11,7 +11,7 @@ import pytest
 from unit.journal.recording.journalled_member import JournalledMember
 from unit.journal.written_journal import START, A, record
 
-from asyncrevoke.errors import JournalError
+from asyncrevoke.client.errors import JournalError
 from asyncrevoke.journal import segments
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke.audit.group_offsets import AuditedGroupOffsets, known_offsets
-from asyncrevoke.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal.topic.offsets_snapshot import (
     OffsetsSnapshot,
     read_snapshot,
     write_snapshot,
 )
-from asyncrevoke.model import TopicPartition
 
 if TYPE_CHECKING:
     from pathlib import Path

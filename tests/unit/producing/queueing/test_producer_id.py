@@ -11,14 +11,14 @@ from kio.schema.types import ProducerId
 from kio.static.primitive import i16, i32Timedelta
 from unit.producing.test_producer_core import E, Setting, sequence, values
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.io.effects import Failed, FailureKind
-from asyncrevoke.producing.requests import InitProducerIdRequest
-from asyncrevoke.protocol.messages import EntityResponse
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.io.effects import Failed, FailureKind
+from asyncrevoke.client.producing.requests import InitProducerIdRequest
+from asyncrevoke.client.protocol.messages import EntityResponse
 
 if TYPE_CHECKING:
-    from asyncrevoke.producing.producer_core import Outgoing
-    from asyncrevoke.protocol.messages import ErrorCode
+    from asyncrevoke.client.producing.producer_core import Outgoing
+    from asyncrevoke.client.protocol.messages import ErrorCode
 
 
 def asks_for_producer_id(setting: Setting) -> Outgoing:

@@ -6,9 +6,9 @@ import tracemalloc
 
 from unit.producing.test_producer_core import E, Setting
 
-from asyncrevoke.producing.partitioner import Partitioner
-from asyncrevoke.producing.queueing.result_topic import ResultTopic
-from asyncrevoke.protocol.messages import ErrorCode, PartitionMetadata, TopicMetadata
+from asyncrevoke.client.producing.partitioner import Partitioner
+from asyncrevoke.client.producing.queueing.result_topic import ResultTopic
+from asyncrevoke.client.protocol.messages import ErrorCode, PartitionMetadata, TopicMetadata
 
 
 def described(*numbers: int, leader_id: int = 7) -> TopicMetadata:

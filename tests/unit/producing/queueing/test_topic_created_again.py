@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.producing.encoded_records import EncodedRecords
-from asyncrevoke.producing.producer_core import Outgoing, ProducerCore
-from asyncrevoke.producing.queueing.result_topic import ResultTopic
-from asyncrevoke.producing.requests import (
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.encoded_records import EncodedRecords
+from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
+from asyncrevoke.client.producing.queueing.result_topic import ResultTopic
+from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
     ProduceRequest,
     produce_response,
     produced_batches,
     producer_id_response,
 )
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     EntityResponse,
     ErrorCode,

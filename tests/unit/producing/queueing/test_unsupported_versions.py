@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from unit.producing.test_producer_core import Setting
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, Node
-from asyncrevoke.producing.producer_core import ProducerCore
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node
+from asyncrevoke.client.producing.producer_core import ProducerCore
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 
 def test_a_broker_that_shares_no_version_of_produce_fails_records_at_once() -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from asyncrevoke.core.io.effects import Emit
-from asyncrevoke.errors import DecodeError
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.core.io.effects import Emit
+from asyncrevoke.client.errors import DecodeError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

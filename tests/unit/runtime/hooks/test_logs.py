@@ -14,9 +14,9 @@ import structlog
 from logging_state import restored_logging
 
 from asyncrevoke import Consumer, Retry
-from asyncrevoke.errors import ConfigError
-from asyncrevoke.runtime.hooks.application_traceback import application_traceback
-from asyncrevoke.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.runtime.hooks.application_traceback import application_traceback
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

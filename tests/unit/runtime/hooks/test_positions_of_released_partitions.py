@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import Consumer, RebalanceListener, TopicPartition
-from asyncrevoke.errors import IllegalStateError
+from asyncrevoke.client.errors import IllegalStateError
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import GroupProtocol
+    from asyncrevoke.client.config import GroupProtocol
 
 each_protocol = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 

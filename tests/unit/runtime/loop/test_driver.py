@@ -18,8 +18,7 @@ from unit.runtime.scripted_core import (
     until,
 )
 
-from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     CancelTimer,
     CompleteRequest,
     Event,
@@ -32,14 +31,15 @@ from asyncrevoke.core.io.effects import (
     TimerFired,
     WakePoller,
 )
-from asyncrevoke.errors import FatalError
+from asyncrevoke.client.errors import FatalError
+from asyncrevoke.consumer import RebalanceListener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from asyncrevoke.model import TopicPartition
-    from asyncrevoke.runtime.hooks.listener_calls import ListenerCalls
-    from asyncrevoke.runtime.loop.driver import Driver
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.client.runtime.loop.driver import Driver
 
 
 @pytest.fixture

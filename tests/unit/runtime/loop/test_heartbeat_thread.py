@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from unit.runtime.scripted_core import NODE, until
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
     Channel,
@@ -23,16 +23,16 @@ from asyncrevoke.core.io.effects import (
     Replied,
     Send,
 )
-from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
-from asyncrevoke.runtime.hooks.event_log import EventLog
-from asyncrevoke.runtime.loop import heartbeat_thread
-from asyncrevoke.runtime.loop.heartbeat_thread import HeartbeatThread
-from asyncrevoke.runtime.loop.loop_lag import LoopLag
+from asyncrevoke.client.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.runtime.loop import heartbeat_thread
+from asyncrevoke.client.runtime.loop.heartbeat_thread import HeartbeatThread
+from asyncrevoke.client.runtime.loop.loop_lag import LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
 
-    from asyncrevoke.protocol.messages import Request, Response
+    from asyncrevoke.client.protocol.messages import Request, Response
 
 PATIENCE = 0.1
 INTERVAL = 0.05

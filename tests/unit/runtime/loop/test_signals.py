@@ -112,7 +112,7 @@ import asyncio, signal, sys, time
 sys.path[:0] = [{root!r}, {tests!r}]
 from unit.runtime.scripted_core import ORDERS, ScriptedConsumer, result, until
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.io.effects import Notify, NotifyKind
+from asyncrevoke.client.core.io.effects import Notify, NotifyKind
 
 async def ignoring_cancellation():
     while True:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrevoke.protocol.receive_buffers import ReceiveBuffer, ReceiveBuffers, buffer_of
-from asyncrevoke.runtime.net.frames import Frames, FrameTooLargeError
+from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffer, ReceiveBuffers, buffer_of
+from asyncrevoke.client.runtime.net.frames import Frames, FrameTooLargeError
 
 LIMIT = 1000
 

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from asyncrevoke.runtime.net.authentication.scram import ScramError, ScramExchange, salted_password
+from asyncrevoke.client.runtime.net.authentication.scram import (
+    ScramError,
+    ScramExchange,
+    salted_password,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

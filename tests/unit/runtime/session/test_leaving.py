@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.runtime.scripted_core import ScriptedConsumer, result, scripted_consumer, until
 
+from asyncrevoke.client.core.io.effects import CompleteRequest, Notify, NotifyKind
+from asyncrevoke.client.errors import (
+    BrokerError,
+    ConsumerClosedError,
+    FatalError,
+    IllegalStateError,
+)
+from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
 from asyncrevoke.consumer import Consumer, RebalanceListener
-from asyncrevoke.core.io.effects import CompleteRequest, Notify, NotifyKind
-from asyncrevoke.errors import BrokerError, ConsumerClosedError, FatalError, IllegalStateError
-from asyncrevoke.model import OffsetAndMetadata, TopicPartition
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions, GroupProtocol
+    from asyncrevoke.client.config import ConsumerOptions, GroupProtocol
 
 
 def consumer(**options: Unpack[ConsumerOptions]) -> ScriptedConsumer:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup
 
-from asyncrevoke.protocol.messages import ErrorCode, OffsetCommitRequest
-from asyncrevoke.runtime.session.membership_guard import NoMembership
-from asyncrevoke.runtime.session.record_iterator import RecordIterator
+from asyncrevoke.client.protocol.messages import ErrorCode, OffsetCommitRequest
+from asyncrevoke.client.runtime.session.membership_guard import NoMembership
+from asyncrevoke.client.runtime.session.record_iterator import RecordIterator
 
 if TYPE_CHECKING:
-    from asyncrevoke.config import CommitMode
-    from asyncrevoke.core.partition.reader_records import RecordReader
-    from asyncrevoke.model import PollResult, Record
+    from asyncrevoke.client.config import CommitMode
+    from asyncrevoke.client.core.partition.reader_records import RecordReader
+    from asyncrevoke.client.model import PollResult, Record
 
 PARTITIONS: Final[tuple[int, ...]] = (0, 1, 2)
 INTERVAL: Final = 1.0

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import Consumer, Record, TopicPartition
+from asyncrevoke.client.runtime.hooks.observer import Observer
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.runtime.hooks.observer import Observer
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    from asyncrevoke.config import CommitMode, ConsumerOptions
-    from asyncrevoke.model import PollResult
+    from asyncrevoke.client.config import CommitMode, ConsumerOptions
+    from asyncrevoke.client.model import PollResult
 
 
 def tp(number: int) -> TopicPartition:

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from unit.runtime.scripted_core import ORDERS, ScriptedConsumer, result, until
 
+from asyncrevoke.client.core.io.deadline import Deadline
+from asyncrevoke.client.core.io.effects import Notify, NotifyKind
+from asyncrevoke.client.errors import IllegalStateError
+from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.io.deadline import Deadline
-from asyncrevoke.core.io.effects import Notify, NotifyKind
-from asyncrevoke.errors import IllegalStateError
-from asyncrevoke.runtime.loop.abandoned_tasks import abandon
 from asyncrevoke.testing.virtual_time import VirtualTime, virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from typing import Any
 
-    from asyncrevoke.model import Record, TopicPartition
-    from asyncrevoke.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
 
 CLOSE_TIMEOUT = 8.0
 # What is after the deadline: a listener that hears of losses, callbacks that were cancelled.

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.runtime.scripted_core import ORDERS, ScriptedConsumer, result, scripted_consumer, until
 
-from asyncrevoke.consumer import RebalanceListener
-from asyncrevoke.core.io.effects import Notify, NotifyKind
-from asyncrevoke.errors import (
+from asyncrevoke.client.core.io.effects import Notify, NotifyKind
+from asyncrevoke.client.errors import (
     ConsumerClosedError,
     FatalError,
     GroupAuthorizationError,
     OffsetOutOfRangeError,
 )
+from asyncrevoke.consumer import RebalanceListener
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import CommitMode, ConsumerOptions
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.config import CommitMode, ConsumerOptions
+    from asyncrevoke.client.model import TopicPartition
 
 
 def consumer(**options: Unpack[ConsumerOptions]) -> ScriptedConsumer:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from asyncrevoke.producing.requests import InitProducerIdRequest, ProduceRequest
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.producing.requests import InitProducerIdRequest, ProduceRequest
+from asyncrevoke.client.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     FetchRequest,
     FindCoordinatorRequest,
@@ -24,7 +24,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from asyncrevoke.protocol.messages import Request
+    from asyncrevoke.client.protocol.messages import Request
 
 Ranges: TypeAlias = "Mapping[type[Request], tuple[int, int]]"
 

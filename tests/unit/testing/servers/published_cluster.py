@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from aiokafka.record.default_records import DefaultRecordBatch
 from msgspec.structs import replace
 
-from asyncrevoke.core.io.effects import Failed, FailureKind, Node, Replied
-from asyncrevoke.model import Record, TopicPartition
-from asyncrevoke.producing.requests import ProduceRequest, produce_response, produced_batches
-from asyncrevoke.protocol import codec
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
+from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.producing.requests import ProduceRequest, produce_response, produced_batches
+from asyncrevoke.client.protocol import codec
+from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ErrorCode,
     FetchedPartition,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from kio.schema.produce.v8.response import ProduceResponse
     from unit.testing.servers.published_brokers import PublishedBroker
 
-    from asyncrevoke.core.io.effects import Send
-    from asyncrevoke.protocol.messages import (
+    from asyncrevoke.client.core.io.effects import Send
+    from asyncrevoke.client.protocol.messages import (
         FetchPartition,
         FetchRequest,
         OffsetCommitRequest,

@@ -13,15 +13,15 @@ from unit.testing.servers.published_brokers import BY_NAME
 from unit.testing.servers.published_cluster import PublishedConsumer
 
 from asyncrevoke import Consumer, InconsistentGroupError, PublishError, TopicPartition
-from asyncrevoke.core.partition.record_buffer import SoughtTime
+from asyncrevoke.client.core.partition.record_buffer import SoughtTime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from unit.testing.servers.published_brokers import PublishedBroker
 
-from asyncrevoke.errors import RequestTimeoutError
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.errors import RequestTimeoutError
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 LOST = "brokers do not keep commit metadata"
 SHORT = "the broker rejects a completion map of this size"

@@ -11,12 +11,12 @@ from unit.testing.servers.published_brokers import BROKERS, NOT_OFFERED
 from unit.testing.servers.published_cluster import PublishedConsumer
 
 from asyncrevoke import Consumer, RetryTopic, TopicPartition
-from asyncrevoke.producing.requests import InitProducerIdRequest
+from asyncrevoke.client.producing.requests import InitProducerIdRequest
 
 if TYPE_CHECKING:
     from unit.testing.servers.published_brokers import PublishedBroker
 
-    from asyncrevoke.config import GroupProtocol
+    from asyncrevoke.client.config import GroupProtocol
 
 KINDS = [kind for kind in BROKERS if not kind.offsets_stay_unstable]
 

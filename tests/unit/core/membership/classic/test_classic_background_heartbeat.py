@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.core.scripted_group import ScriptedGroup, orders, owned
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
     Failed,
     FailureKind,
     NotifyKind,
 )
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
     HeartbeatResponse,

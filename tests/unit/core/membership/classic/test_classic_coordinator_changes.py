@@ -8,9 +8,9 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, orders, with_work
 
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import FencedInstanceError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import FencedInstanceError
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
     OffsetCommitRequest,

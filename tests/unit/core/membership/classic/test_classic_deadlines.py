@@ -14,8 +14,8 @@ from unit.core.scripted_group import (
     working,
 )
 
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
     MetadataRequest,
@@ -24,7 +24,7 @@ from asyncrevoke.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.core.io.effects import Emit
+    from asyncrevoke.client.core.io.effects import Emit
 
 BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperative"])
 

@@ -14,9 +14,9 @@ from unit.core.scripted_group import (
     wait_until,
 )
 
-from asyncrevoke.core.io.effects import Channel, FailureKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import (
+from asyncrevoke.client.core.io.effects import Channel, FailureKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import (
     AuthenticationError,
     FatalError,
     FencedInstanceError,
@@ -24,7 +24,7 @@ from asyncrevoke.errors import (
     InconsistentGroupError,
     UnsupportedVersionError,
 )
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
     HeartbeatRequest,

@@ -10,9 +10,9 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupRequest
+from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupRequest
 
 
 def rejoining() -> ScriptedGroup:

@@ -8,13 +8,13 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders, owned, subscription_of
 
-from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     encode_assignment_user_data,
 )
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
     JoinGroupRequest,
@@ -22,13 +22,13 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.protocol.subscription import encode_assignment
+from asyncrevoke.client.protocol.subscription import encode_assignment
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.model import Record
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.model import Record
 
 STAGED = "some partitions were released"
 

@@ -16,10 +16,10 @@ from unit.core.scripted_group import (
     working,
 )
 
-from asyncrevoke.core.io.effects import FailureKind, NotifyKind, Send
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import FencedInstanceError, GroupAuthorizationError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import FailureKind, NotifyKind, Send
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import FencedInstanceError, GroupAuthorizationError
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -31,7 +31,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperative"])
 FROM_EITHER = pytest.mark.parametrize("kind", [HeartbeatRequest, OffsetCommitRequest])

@@ -16,17 +16,17 @@ from unit.core.scripted_group import (
     wait_until,
 )
 
-from asyncrevoke.config.topics import MAX_ASSIGNED
-from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import (
+from asyncrevoke.client.config.topics import MAX_ASSIGNED
+from asyncrevoke.client.core.assignors.cooperative_sticky import CooperativeStickyAssignor
+from asyncrevoke.client.core.io.effects import NotifyKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import (
     FatalError,
     FencedInstanceError,
     GroupAuthorizationError,
     InconsistentGroupError,
 )
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     JoinGroupMember,
     JoinGroupRequest,
@@ -34,7 +34,7 @@ from asyncrevoke.protocol.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from asyncrevoke.protocol.subscription import encode_assignment
+from asyncrevoke.client.protocol.subscription import encode_assignment
 
 BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperative"])
 

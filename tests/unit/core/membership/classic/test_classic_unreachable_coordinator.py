@@ -16,14 +16,14 @@ from unit.core.scripted_group import (
     with_work,
 )
 
-from asyncrevoke.core.io.effects import FailureKind, NotifyKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import (
+from asyncrevoke.client.core.io.effects import FailureKind, NotifyKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import (
     ConsumerClosedError,
     GroupAuthorizationError,
     PartitionLostError,
 )
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
+    from asyncrevoke.client.config import ConsumerOptions
 
 BOTH = pytest.mark.parametrize("eager", [True, False], ids=["eager", "cooperative"])
 EITHER_WAY = pytest.mark.parametrize(

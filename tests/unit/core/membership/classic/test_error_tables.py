@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke.core.membership.classic.error_table import (
+from asyncrevoke.client.core.membership.classic.error_table import (
     CLASSIC_HEARTBEAT_ERRORS,
     JOIN_ERRORS,
     SYNC_ERRORS,
@@ -13,7 +13,7 @@ from asyncrevoke.core.membership.classic.error_table import (
     SyncErrorAction,
     join_action,
 )
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 UNLISTED = [code for code in ErrorCode if code not in JOIN_ERRORS and code is not ErrorCode.none]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import InconsistentGroupError
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import InconsistentGroupError
+from asyncrevoke.client.protocol.messages import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ErrorCode,

@@ -8,22 +8,22 @@ from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup a
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import orders
 
-from asyncrevoke.core.io.effects import Channel, FailureKind, NotifyKind
-from asyncrevoke.core.membership.kip848 import target_assignment
-from asyncrevoke.core.membership.kip848.state_table import (
+from asyncrevoke.client.core.io.effects import Channel, FailureKind, NotifyKind
+from asyncrevoke.client.core.membership.kip848 import target_assignment
+from asyncrevoke.client.core.membership.kip848.state_table import (
     MEMBER_TRANSITIONS,
     MemberState,
     MemberTransition,
 )
-from asyncrevoke.errors import (
+from asyncrevoke.client.errors import (
     FatalError,
     FencedInstanceError,
     GroupAuthorizationError,
     InconsistentGroupError,
     UnsupportedVersionError,
 )
-from asyncrevoke.model import BrokerPattern, TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.model import BrokerPattern, TopicPartition
+from asyncrevoke.client.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ErrorCode,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup as Group
 from unit.core.scripted_brokers import tp
 
-from asyncrevoke.core.membership.kip848.state_table import MemberState
-from asyncrevoke.model import BrokerPattern, TopicPartition
+from asyncrevoke.client.core.membership.kip848.state_table import MemberState
+from asyncrevoke.client.model import BrokerPattern, TopicPartition
 
 INTERNAL = TopicPartition("__consumer_offsets", 0)
 NOT_CONSUMED = "internal topics match the pattern; they are not consumed"

@@ -10,15 +10,15 @@ from unit.core.membership.scripted_consumer_group import Beat, ScriptedConsumerG
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import orders
 
-from asyncrevoke.core.io.effects import (
+from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
     Failed,
     FailureKind,
     NotifyKind,
 )
-from asyncrevoke.core.membership.kip848.state_table import MemberState
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.kip848.state_table import MemberState
+from asyncrevoke.client.protocol.messages import (
     ConsumerGroupHeartbeatResponse,
     ErrorCode,
     HeartbeatResponse,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from asyncrevoke.config import ConsumerOptions
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.model import TopicPartition
 
 
 def member(**options: Unpack[ConsumerOptions]) -> ScriptedConsumerGroup:

@@ -7,7 +7,7 @@ import base64
 from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup as Group
 from unit.core.scripted_brokers import tp
 
-from asyncrevoke.model import BrokerPattern
+from asyncrevoke.client.model import BrokerPattern
 
 MISSING = "assigned partitions are missing in the brokers' metadata; they are not read yet"
 BILLS = tp(0, "bills")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup as Group
 
-from asyncrevoke.errors import UnsupportedVersionError
-from asyncrevoke.protocol.messages import ErrorCode
+from asyncrevoke.client.errors import UnsupportedVersionError
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 
 def test_brokers_with_the_feature_group_version_at_0_are_told_what_they_lack() -> None:

@@ -14,17 +14,19 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, foreign, orders
 
-from asyncrevoke.config import ConsumerConfig
-from asyncrevoke.core.assignors import ASSIGNORS
-from asyncrevoke.core.assignors.assignor import RebalanceProtocol
-from asyncrevoke.core.membership.classic.assignment_user_data import decode_assignment_user_data
-from asyncrevoke.core.membership.classic.subscription_user_data import (
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.assignors import ASSIGNORS
+from asyncrevoke.client.core.assignors.assignor import RebalanceProtocol
+from asyncrevoke.client.core.membership.classic.assignment_user_data import (
+    decode_assignment_user_data,
+)
+from asyncrevoke.client.core.membership.classic.subscription_user_data import (
     LastAssignment,
     has_mark,
     user_data,
 )
-from asyncrevoke.protocol.messages import JoinGroupMember, SyncGroupRequest
-from asyncrevoke.protocol.subscription import (
+from asyncrevoke.client.protocol.messages import JoinGroupMember, SyncGroupRequest
+from asyncrevoke.client.protocol.subscription import (
     Subscription,
     decode_assignment,
     decode_subscription,
@@ -34,9 +36,9 @@ from asyncrevoke.protocol.subscription import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from asyncrevoke.core.assignors.assignor import Assignment
-    from asyncrevoke.core.assignors.member import Member
-    from asyncrevoke.model import TopicPartition
+    from asyncrevoke.client.core.assignors.assignor import Assignment
+    from asyncrevoke.client.core.assignors.member import Member
+    from asyncrevoke.client.model import TopicPartition
 
 CONFIG = ConsumerConfig(bootstrap_servers="localhost:9092")
 LAST = LastAssignment(3, (tp(0),))

@@ -10,12 +10,12 @@ from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, foreign, orders, owned
 from unit.runtime.scripted_core import ScriptedCore, ScriptedSockets, make_driver, until
 
-from asyncrevoke.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from asyncrevoke.core.io.effects import Compute, Computed
-from asyncrevoke.core.io.outbox import LARGE_FROM
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.errors import FatalError
-from asyncrevoke.protocol.messages import ErrorCode, HeartbeatRequest, SyncGroupRequest
+from asyncrevoke.client.core.assignors.cooperative_sticky import CooperativeStickyAssignor
+from asyncrevoke.client.core.io.effects import Compute, Computed
+from asyncrevoke.client.core.io.outbox import LARGE_FROM
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.errors import FatalError
+from asyncrevoke.client.protocol.messages import ErrorCode, HeartbeatRequest, SyncGroupRequest
 
 
 def leading(**options: int) -> ScriptedGroup:

@@ -11,25 +11,25 @@ from msgspec import structs
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, orders
 
-from asyncrevoke.config.topics import MAX_TOPICS
-from asyncrevoke.core.assignors import ASSIGNORS
-from asyncrevoke.core.assignors.ownership import generation_of
-from asyncrevoke.core.membership.classic.leader.led_generation import read_generation
-from asyncrevoke.core.membership.classic.leader.reported_subscription import (
+from asyncrevoke.client.config.topics import MAX_TOPICS
+from asyncrevoke.client.core.assignors import ASSIGNORS
+from asyncrevoke.client.core.assignors.ownership import generation_of
+from asyncrevoke.client.core.membership.classic.leader.led_generation import read_generation
+from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
     MAX_BYTES,
     MAX_OWNED,
     read_subscription,
 )
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.model import TopicPartition
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     JoinGroupMember,
     JoinGroupResponse,
     MetadataRequest,
     MetadataResponse,
 )
-from asyncrevoke.protocol.subscription import Subscription, encode_subscription
+from asyncrevoke.client.protocol.subscription import Subscription, encode_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable

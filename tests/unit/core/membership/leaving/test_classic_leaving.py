@@ -16,10 +16,10 @@ from unit.core.scripted_group import (
     with_work,
 )
 
-from asyncrevoke.core.io.deadline import Deadline
-from asyncrevoke.core.io.effects import FailureKind, NotifyKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.deadline import Deadline
+from asyncrevoke.client.core.io.effects import FailureKind, NotifyKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,
     JoinGroupRequest,

@@ -17,9 +17,9 @@ from unit.core.scripted_group import (
     with_work,
 )
 
-from asyncrevoke.core.io.effects import NotifyKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import NotifyKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
     JoinGroupRequest,

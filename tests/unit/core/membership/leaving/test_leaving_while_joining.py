@@ -8,9 +8,9 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import MEMBER, ScriptedGroup, wait_until
 
-from asyncrevoke.core.io.effects import FailureKind
-from asyncrevoke.core.membership.classic.state_table import ClassicState
-from asyncrevoke.protocol.messages import (
+from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -20,7 +20,7 @@ from asyncrevoke.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.core.io.effects import Send
+    from asyncrevoke.client.core.io.effects import Send
 
 EITHER_WAY = pytest.mark.parametrize(
     "leave", [ScriptedGroup.close, ScriptedGroup.unsubscribe], ids=["close", "unsubscribe"]

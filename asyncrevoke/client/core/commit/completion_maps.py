@@ -1,0 +1,217 @@
+"""The completion maps of the partitions: written into commits, and verified when they are read."""
+
+from __future__ import annotations
+
+from heapq import merge
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.client.core.partition.completion_map import (
+    LONGEST,
+    CompletionMap,
+    decode,
+    encode,
+    lowest_offset_that_fits,
+)
+from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+
+# Offsets tracked beyond a record that is not done, one byte of memory each.
+_WIDEST = 1 << 24
+# Shorter metadata has no room for a map.
+_SMALLEST = 16
+# Characters that a map with the same runs may grow by: encode leaves room for any leader epoch.
+_ROOM_FOR_EPOCH = 6
+
+
+class _Written(NamedTuple):
+    tracker_id: int
+    progress: tuple[int, int, int]
+    metadata: str
+    final: bool
+
+
+class CompletionMaps:
+    """One map per instance, encoded when its commit is made.
+
+    Delivery of an instance pauses while its map leaves out more than ``max_in_flight`` records that
+    are done: so a crash repeats at most twice ``max_in_flight`` records.
+
+    A map is rewritten with as much room as it had when it was read, also beyond ``completion_map``:
+    the members of a group may differ in that option.
+    """
+
+    def __init__(self, outbox: Outbox, config: ConsumerConfig) -> None:
+        self._outbox = outbox
+        self._limit = 0 if config.commit_mode == "manual" else config.completion_map
+        self._max_in_flight = config.max_in_flight
+        self._written: dict[PartitionInstance, _Written] = {}
+        self._too_far_ahead: dict[PartitionInstance, None] = {}
+        # For maps that were longer than the limit when they were read.
+        self._limits: dict[PartitionInstance, int] = {}
+
+    def metadata(self, instance: PartitionInstance, tracker: OffsetTracker) -> str:
+        """The metadata to commit; empty if nothing is done beyond the commit point.
+
+        It stays the same during the final commit, or the release would wait for more completions.
+        """
+        if not self._limit or tracker.is_contiguous:
+            return ""
+        known = self._written.get(instance)
+        if known is not None and known.tracker_id != tracker.tracker_id:
+            # It was sought, or its log was truncated.
+            known = None
+        progress = tracker.progress
+        flushing = instance.state is InstanceState.COMMITTING
+        if known is not None:
+            if known.progress == progress:
+                self._written[instance] = known._replace(final=flushing)
+                return known.metadata
+            if known.final and flushing and known.progress[0] == progress[0]:
+                return known.metadata
+        limit = self._limits.get(instance, self._limit)
+        encoded = encode(progress[0], tracker.completed_runs(), tracker.leader_epoch, limit)
+        self._written[instance] = _Written(tracker.tracker_id, progress, encoded.metadata, flushing)
+        left_out = 0 if encoded.cut_at is None else tracker.count_done(encoded.cut_at)
+        if left_out > self._max_in_flight:
+            self._stop_delivery(instance, tracker)
+        return encoded.metadata
+
+    def lowest_offset_that_fits(self, tracker: OffsetTracker, started: Sequence[int]) -> int | None:
+        """The lowest commit point beside which the map has all records done beyond it, also when
+        any of those ``started`` (offsets in order) are done. None without maps."""
+        if not self._limit:
+            return None
+        running = ((offset, offset + 1) for offset in started)
+        runs = list(merge(tracker.completed_runs(), running))
+        return lowest_offset_that_fits(tracker.commit_point, runs, self._limit)
+
+    @staticmethod
+    def complete(tracker: OffsetTracker) -> str | None:
+        """A map of everything done beyond the commit point, for the application to store; None if
+        it has more runs than a map may have."""
+        if tracker.is_contiguous:
+            return ""
+        encoded = encode(
+            tracker.commit_point, tracker.completed_runs(), tracker.leader_epoch, LONGEST
+        )
+        return encoded.metadata if encoded.cut_at is None else None
+
+    def too_large(self, instance: PartitionInstance, metadata: str) -> None:
+        """The broker rejects metadata of this size: write less from now on. This commit has none,
+        except a final one, since no later commit will have the rest."""
+        if len(metadata) <= self._limit:
+            self._limit = len(metadata) // 2 if len(metadata) >= 2 * _SMALLEST else 0
+            self._outbox.emit(
+                "warning",
+                "the broker rejects a completion map of this size; it will be smaller",
+                size=len(metadata),
+                limit=self._limit,
+            )
+        self._limits.pop(instance, None)
+        known = self._written.get(instance)
+        if instance.state is InstanceState.COMMITTING:
+            self._written.pop(instance, None)
+        elif known is not None:
+            self._written[instance] = known._replace(metadata="")
+
+    def not_kept(self) -> None:
+        """The brokers do not store metadata: write no maps from now on."""
+        self._limit = 0
+        self._limits.clear()
+        self._written.clear()
+        self._outbox.emit(
+            "warning",
+            "brokers do not keep commit metadata; no completion maps are written",
+            hazard="after a crash, completed records beyond an unfinished one are repeated",
+            option="completion_map=0 avoids this check",
+        )
+
+    def delivered(self, instance: PartitionInstance, tracker: OffsetTracker) -> None:
+        """Pause delivery if too many offsets are tracked beyond a record that is not done."""
+        if tracker.width > _WIDEST:
+            self._stop_delivery(instance, tracker)
+
+    def _stop_delivery(self, instance: PartitionInstance, tracker: OffsetTracker) -> None:
+        if not instance.too_far_ahead:
+            instance.set_too_far_ahead(True)
+            self._too_far_ahead[instance] = None
+            self._outbox.emit(
+                "warning",
+                "too many records completed beyond one in flight; delivery of its partition paused",
+                partition=str(instance.partition),
+                offset=tracker.commit_point,
+                position=tracker.position,
+            )
+
+    def resume_delivery(self) -> None:
+        """Resume the partitions that no longer wait for an incomplete record."""
+        for instance in list(self._too_far_ahead):
+            tracker = instance.tracker
+            if tracker is not None and not instance.terminal:
+                if tracker.width > _WIDEST or self._leaves_out_much(instance, tracker):
+                    continue
+                self._outbox.emit("info", "partition resumed", partition=str(instance.partition))
+            del self._too_far_ahead[instance]
+            instance.set_too_far_ahead(False)
+            self._outbox.wake()
+
+    def _leaves_out_much(self, instance: PartitionInstance, tracker: OffsetTracker) -> bool:
+        if not self._limit or tracker.is_contiguous:
+            return False
+        point, limit = tracker.commit_point, self._limits.get(instance, self._limit)
+        cut_at = encode(point, tracker.completed_runs(), tracker.leader_epoch, limit).cut_at
+        return cut_at is not None and tracker.count_done(cut_at) > self._max_in_flight
+
+    def read(self, instance: PartitionInstance, offset: int, metadata: str) -> CompletionMap | None:
+        """The map in the metadata of a committed offset; None without one."""
+        found = decode(offset, metadata) if self._limit and metadata else None
+        if found is not None and len(metadata) + _ROOM_FOR_EPOCH > self._limit:
+            self._limits[instance] = len(metadata) + _ROOM_FOR_EPOCH
+        return found
+
+    def verify(self, instance: PartitionInstance) -> bool:
+        """Compare the map with the log, whose end is known now. False if the map goes beyond it:
+        then it is dropped, and the records are handled again."""
+        instance.set_map_unverified(False)
+        tracker, buffer = instance.tracker, instance.buffer
+        if tracker is None or buffer is None or (finished := tracker.completed_earlier) is None:
+            return True
+        if finished.end <= instance.high_watermark:
+            self._outbox.emit(
+                "info",
+                "skipping records completed by previous owner",
+                partition=str(instance.partition),
+                offsets=finished.offsets,
+                committed=tracker.commit_point,
+                up_to=finished.end,
+            )
+            self._outbox.emit(
+                "debug",
+                "completion map is applied",
+                partition=str(instance.partition),
+                runs=[list(run) for run in finished.runs],
+            )
+            return True
+        self._outbox.emit(
+            "warning",
+            "completion map ignored: it goes beyond the log end offset",
+            partition=str(instance.partition),
+            up_to=finished.end,
+            log_end=instance.high_watermark,
+        )
+        tracker.forget_completed_earlier()
+        buffer.forget_completed_earlier()
+        self._written.pop(instance, None)
+        return False
+
+    def forget(self, instance: PartitionInstance) -> None:
+        """The instance has ended."""
+        self._written.pop(instance, None)
+        self._too_far_ahead.pop(instance, None)
+        self._limits.pop(instance, None)

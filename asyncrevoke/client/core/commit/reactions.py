@@ -1,0 +1,99 @@
+"""What commits report to the other rooms, and need to know of the membership."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.errors import PartitionsError
+    from asyncrevoke.client.model import GroupMetadata
+    from asyncrevoke.client.protocol.messages import ErrorCode
+
+
+class CommitterMembership(Protocol):
+    """What the committer must know of the membership.
+
+    Implemented by :class:`ClassicMembership`, :class:`ConsumerGroupMembership` and
+    :class:`ManualMembership`.
+    """
+
+    @property
+    def member_identity(self) -> GroupMetadata:
+        """The identity to commit with."""
+        ...
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether a commit sent now can be accepted."""
+        ...
+
+    def is_current_membership(self, sent: GroupMetadata, sent_at: float, /) -> bool:
+        """Whether an error for this identity is about the membership as it is now."""
+        ...
+
+    def rejected(self, now: float, error: ErrorCode) -> None:
+        """The coordinator has rejected a commit because it does not accept this membership."""
+
+    def rebalance_seen(self, now: float) -> None:
+        """The response to a commit was REBALANCE_IN_PROGRESS."""
+
+
+class CommitReactions(Protocol):
+    """Implemented by :class:`asyncrevoke.client.core.reactions.Reactions`."""
+
+    @property
+    def membership(self) -> CommitterMembership:
+        """The membership to commit with."""
+        ...
+
+    def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
+        """The broker holds the committed offsets of these instances."""
+
+    def commit_rejected(
+        self, now: float, instance: PartitionInstance, error: PartitionsError
+    ) -> None:
+        """The broker has rejected its commit, which is not sent again."""
+
+    def commit_topic_unknown(self, now: float) -> None:
+        """The coordinator does not know a topic that was committed."""
+
+    def revocation_progressed(self, now: float) -> None:
+        """Records of a partition that is being revoked have ended."""
+
+    def failed(self, now: float, error: Exception) -> None:
+        """No commit can succeed, or the user must know of an error."""
+
+
+class CommitRetries(Protocol):
+    """Implemented by :class:`asyncrevoke.client.core.commit.committer.Committer`."""
+
+    def flush(self, now: float, /) -> None:
+        """The backoff of a partition is over: commit what is owed."""
+
+
+class CommitterReactions(Protocol):
+    """What parts of the committer ask and report; implemented by
+    :class:`asyncrevoke.client.core.commit.committer.Committer`."""
+
+    def is_satisfied(self, instance: PartitionInstance, number: int, /) -> bool:
+        """Whether the OffsetCommit ``number`` or a later one was acknowledged for this instance,
+        or nothing of it is owed any more."""
+        ...
+
+    def is_commit_owed(self, instance: PartitionInstance, /) -> bool:
+        """Whether something of it is to be committed."""
+        ...
+
+    def verified(
+        self,
+        now: float,
+        certain: list[PartitionInstance],
+        rewound: list[PartitionInstance],
+        complete: bool,
+        /,
+    ) -> None:
+        """The broker holds the right offsets of ``certain``, and older ones of ``rewound``.
+        ``complete``: whether the response has all of them."""

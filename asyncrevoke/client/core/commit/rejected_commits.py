@@ -1,0 +1,95 @@
+"""Partitions whose commits the coordinator rejects: when they are sent again, and when not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.core.commit.partition_backoff import PartitionBackoff
+from asyncrevoke.client.core.io.wait_log import WaitLog
+from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
+from asyncrevoke.client.errors import PartitionsError, TopicAuthorizationError
+from asyncrevoke.client.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.core.commit.reactions import CommitRetries
+    from asyncrevoke.client.core.io.outbox import Outbox
+
+_FIRST_BACKOFF = 0.1
+# A retry needs a change of configuration or permissions first.
+_LONGEST_BACKOFF = 5.0
+
+
+class RejectedCommits:
+    """Sends a rejected commit again after a backoff, while the partition is assigned.
+
+    A partition in COMMITTING gets one more attempt, at once if its commit was rejected before. If
+    that is rejected, it is released without a final commit.
+    """
+
+    def __init__(self, outbox: Outbox, commits: CommitRetries) -> None:
+        self._outbox = outbox
+        self._log = WaitLog(outbox)
+        self._backoff = PartitionBackoff(
+            outbox, commits, timer="commit-rejected", first=_FIRST_BACKOFF, longest=_LONGEST_BACKOFF
+        )
+        # Whether the commit that was rejected last had been sent in COMMITTING.
+        self._rejected: dict[PartitionInstance, bool] = {}
+
+    def __contains__(self, instance: PartitionInstance) -> bool:
+        return instance in self._rejected
+
+    def add(
+        self, now: float, instance: PartitionInstance, error: ErrorCode, flushing: bool
+    ) -> bool:
+        """Its commit was rejected; ``flushing`` if sent in COMMITTING. False: no more attempts."""
+        was_last = flushing and instance in self._rejected
+        self._rejected[instance] = flushing
+        if was_last:
+            return False
+        self._backoff.add(now, instance)
+        self._log.waiting(
+            now,
+            _key(instance),
+            "commit rejected, trying again; records may be processed again",
+            partition=str(instance.partition),
+            error=error.name,
+        )
+        return True
+
+    def has_to_wait(self, now: float, instance: PartitionInstance) -> bool:
+        """Whether its commit is delayed."""
+        if instance.state is InstanceState.COMMITTING and not self._rejected.get(instance, True):
+            return False
+        return self._backoff.has_to_wait(now, instance)
+
+    def end_wait(self, now: float, instance: PartitionInstance) -> None:
+        """Commit it now: a call waits for it."""
+        self._backoff.end_wait(now, instance)
+
+    def accepted(self, now: float, instance: PartitionInstance) -> None:
+        """A commit of it was acknowledged."""
+        if self._rejected.pop(instance, None) is not None:
+            self._backoff.forget(instance)
+            self._log.over(
+                now, _key(instance), "commits are accepted again", partition=str(instance.partition)
+            )
+
+    def forget(self, instance: PartitionInstance) -> None:
+        """The instance has ended."""
+        if self._rejected.pop(instance, None) is not None:
+            self._backoff.forget(instance)
+            self._log.forget(_key(instance))
+
+
+def commit_error(instance: PartitionInstance, error: ErrorCode) -> PartitionsError:
+    """The exception for calls that wait for a commit that was rejected with ``error``."""
+    if error is ErrorCode.topic_authorization_failed:
+        return TopicAuthorizationError([instance.partition])
+    return PartitionsError(
+        [instance.partition],
+        f"{instance.partition}: the broker rejects its commits: {error.name}",
+    )
+
+
+def _key(instance: PartitionInstance) -> str:
+    return f"commit-{instance.partition}"

@@ -1,0 +1,137 @@
+"""Commits without a response, of which only the broker knows the result.
+
+Such a commit may still be processed after a later one on a new connection, and rewind it. So the
+partition is committed again, and the broker is asked for its offset: when there is nothing to
+commit, and before the partition is released.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.core.io.effects import Channel, Failed
+from asyncrevoke.client.protocol.messages import (
+    ErrorCode,
+    FetchedOffset,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.commit.reactions import CommitterReactions
+    from asyncrevoke.client.core.io.effects import Node
+    from asyncrevoke.client.core.io.outbox import Outbox, Reply
+    from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
+    from asyncrevoke.client.core.metadata.coordinator import Coordinator
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.model import TopicPartition
+
+
+class UnverifiedCommits:
+    """The partitions whose committed offset at the broker is unknown."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: ClusterMetadata,
+        coordinator: Coordinator,
+        committer: CommitterReactions,
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._committer = committer
+        self.verifying = False
+        # True if the broker has confirmed the right offset since. It is asked once more before
+        # the release, as a delayed commit may have arrived later.
+        self._unverified: dict[PartitionInstance, bool] = {}
+
+    def __contains__(self, instance: PartitionInstance) -> bool:
+        return instance in self._unverified and (
+            instance.revoking or not self._unverified[instance]
+        )
+
+    @property
+    def pending(self) -> bool:
+        """Whether a partition was not found to have the right offset yet."""
+        return not all(self._unverified.values())
+
+    def add(self, instance: PartitionInstance) -> None:
+        """A commit has no response: commit again, and verify before the release."""
+        if not instance.terminal:
+            instance.set_committed(None, instance.committed_map)
+            self._unverified[instance] = False
+
+    def forget(self, instance: PartitionInstance) -> None:
+        """The instance has ended."""
+        self._unverified.pop(instance, None)
+
+    def verify(self, now: float, *, idle: bool = False) -> None:
+        """Fetch the offsets of partitions that wait for their release; with ``idle`` of all."""
+        asked = [
+            instance
+            for instance in self._unverified
+            if (instance.revoking or (idle and not self._unverified[instance]))
+            and instance.committed_offset is not None
+            and not self._committer.is_commit_owed(instance)
+        ]
+        if not asked or self.verifying:
+            return
+        node = self._coordinator.node
+        if node is None:
+            self._coordinator.call_when_known("verify", self.verify, now)
+            return
+        self.verifying = True
+        partitions = tuple(instance.partition for instance in asked)
+        self._outbox.send(
+            OffsetFetchRequest(
+                group_id=self._config.group_id or "",
+                partitions=partitions,
+                require_stable=False,
+                topic_ids=self._cluster.topic_ids(partitions),
+            ),
+            node,
+            Channel.COMMIT,
+            self._config.request_timeout,
+            lambda later, reply: self._offset_fetch_response_received(later, node, asked, reply),
+        )
+
+    def _offset_fetch_response_received(
+        self, now: float, node: Node, asked: list[PartitionInstance], reply: Reply
+    ) -> None:
+        self.verifying = False
+        held: dict[TopicPartition, FetchedOffset] = {}
+        if isinstance(reply, OffsetFetchResponse) and reply.error is ErrorCode.none:
+            held = {o.partition: o for o in reply.offsets if o.error is ErrorCode.none}
+        elif isinstance(reply, Failed):
+            why = f"offset fetch: {reply.detail or reply.kind.value}"
+            self._coordinator.no_response(now, why, node)
+        certain: list[PartitionInstance] = []
+        rewound: list[PartitionInstance] = []
+        for instance in asked:
+            found = held.get(instance.partition)
+            if instance.terminal or found is None:
+                continue
+            if (found.offset, found.metadata) == (
+                instance.committed_offset,
+                instance.committed_map,
+            ):
+                certain.append(instance)
+                if instance.revoking:
+                    del self._unverified[instance]
+                else:
+                    self._unverified[instance] = True
+            else:
+                rewound.append(instance)
+                instance.set_committed(found.offset, found.metadata)
+        if rewound:
+            self._outbox.emit(
+                "warning",
+                "committed offset rewound by delayed commit; recommitting",
+                offsets={str(each.partition): each.committed_offset for each in rewound},
+            )
+        complete = all(instance.terminal or instance.partition in held for instance in asked)
+        self._committer.verified(now, certain, rewound, complete)

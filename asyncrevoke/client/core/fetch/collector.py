@@ -1,0 +1,173 @@
+"""Collects fetched records for a poll, in fair shares."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.core.fetch.fair_share import FairShare
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.client.core.fetch.cursor import DeliveryCapacity, PartitionCursor
+    from asyncrevoke.client.core.fetch.memory_budget import MemoryBudget
+    from asyncrevoke.client.core.fetch.reactions import CursorReactions, FetchReactions
+    from asyncrevoke.client.core.fetch.responses import FetchResponses
+    from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.io.wall_clock import WallClock
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.core.partition.record_buffer import RecordBuffer, SoughtTime
+    from asyncrevoke.client.model import Record, TopicPartition
+
+
+class RecordCollector:
+    """Takes records from the buffers of cursors that have any; each poll is a new ``round``."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        responses: FetchResponses,
+        cursors: Mapping[TopicPartition, PartitionCursor],
+        wall_clock: WallClock,
+        limits: DeliveryCapacity,
+        memory: MemoryBudget,
+        fetcher: CursorReactions,
+        reactions: FetchReactions,
+    ) -> None:
+        self._outbox = outbox
+        self._responses = responses
+        self._cursors = cursors
+        self._wall_clock = wall_clock
+        self._memory = memory
+        self._fetcher = fetcher
+        self._reactions = reactions
+        self._ring: FairShare[TopicPartition, Record] = FairShare()
+        self.limits = limits
+        self.round = 0
+        self.wall_time = 0.0
+        self._corrupt: list[PartitionCursor] = []
+        self._not_due: list[PartitionCursor] = []
+        self._empty: list[PartitionCursor] = []
+        self.unreadable = False
+        self._is_approximate = False
+
+    def deliver_unreadable(self) -> None:
+        """From now on return an ``UnreadableRecord``, as the last record of its partition, instead
+        of reporting UnreadableRecordError."""
+        self.unreadable = True
+
+    def records_in(self, size: int) -> int:
+        """About how many records have ``size`` bytes together; 0 if there are none."""
+        return self._memory.records_in(size)
+
+    def add(self, cursor: PartitionCursor) -> None:
+        """Collect from it, if it has records."""
+        if not cursor.empty:
+            self._ring.add(cursor.instance.partition, cursor)
+
+    def remove(self, cursor: PartitionCursor) -> None:
+        """Do not collect from it any more."""
+        self._ring.remove(cursor.instance.partition)
+
+    def forget(self, cursor: PartitionCursor) -> None:
+        """It is no longer fetched."""
+        if cursor.not_due:
+            self._outbox.cancel_timer(f"due {cursor.name}")
+        self.remove(cursor)
+
+    def batch_corrupt(self, cursor: PartitionCursor) -> None:
+        """See :class:`.cursor.CollectorState`, as for the next two."""
+        self._corrupt.append(cursor)
+
+    def record_not_due(self, cursor: PartitionCursor) -> None:
+        """Look again when it is due."""
+        self._not_due.append(cursor)
+
+    def nothing_to_deliver(self, cursor: PartitionCursor) -> None:
+        """Its position has moved all the same."""
+        self._empty.append(cursor)
+
+    def leave_out_older(
+        self, instance: PartitionInstance, buffer: RecordBuffer, records: list[Record]
+    ) -> list[Record]:
+        """See :class:`.cursor.CollectorState`. Logged once."""
+        sought = buffer.time_sought
+        assert sought is not None
+        if sought.end is None:
+            first = records[0]
+            # If the broker has named a control marker, or a record that is aborted or compacted
+            # away, older records may follow.
+            if first.offset != sought.offset or not 0 <= first.timestamp < sought.timestamp:
+                buffer.set_time_sought(None)
+                return records
+            sought = sought._replace(end=instance.high_watermark)
+            buffer.set_time_sought(sought)
+            self._log_approximate(first, sought)
+        assert sought.end is not None
+        for index, record in enumerate(records):
+            if record.timestamp >= sought.timestamp or record.offset >= sought.end:
+                buffer.set_time_sought(None)
+                return records[index:]
+        return []
+
+    def _log_approximate(self, first: Record, sought: SoughtTime) -> None:
+        if not self._is_approximate:
+            self._is_approximate = True
+            self._outbox.emit(
+                "warning",
+                "brokers look offsets up by time only approximately; older records are left out",
+                partition=str(first.topic_partition),
+                offset=first.offset,
+                timestamp=first.timestamp,
+                sought=sought.timestamp,
+            )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is anything to collect (by estimate)."""
+        self._responses.polled()
+        self.round += 1
+        return self._ring.ready()
+
+    def collect(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
+        """Take up to ``limit`` records in fair shares (KIP-41). Only moves the buffers."""
+        self._responses.polled()
+        self.round += 1
+        self.wall_time = self._wall_clock.seconds(now)
+        taken = self._ring.take(limit)
+        if self._not_due:
+            self._wait_until_due(now)
+        with_corrupt, self._corrupt = self._corrupt, []
+        for cursor in with_corrupt:
+            buffer, error = cursor.instance.buffer, cursor.corrupt_record
+            if buffer is not None and error is not None:
+                buffer.discard()
+                self.remove(cursor)
+                self._responses.report_corrupt(now, cursor, error)
+        for partition in taken:
+            cursor = self._cursors[partition]
+            if cursor.corrupt_record is not None and cursor not in with_corrupt:
+                self._responses.recovered(now, cursor)
+            self._fetcher.records_taken(now, cursor)
+        for cursor in with_corrupt:
+            self._fetcher.records_taken(now, cursor)
+        without_records, self._empty = self._empty, []
+        for cursor in without_records:
+            if cursor.instance.partition not in taken:
+                self._fetcher.records_taken(now, cursor)
+                self._reactions.position_passed(now, cursor.instance)
+        return taken
+
+    def _wait_until_due(self, now: float) -> None:
+        not_due, self._not_due = self._not_due, []
+        for cursor in not_due:
+            if cursor.due_in is not None:
+                self._outbox.set_timer(
+                    f"due {cursor.name}", now + cursor.due_in, partial(self._due, cursor)
+                )
+
+    def _due(self, cursor: PartitionCursor, _now: float) -> None:
+        if cursor.not_due and not cursor.removed:
+            self._fetcher.record_due(cursor)
+            self._outbox.wake()

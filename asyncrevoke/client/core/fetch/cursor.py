@@ -1,0 +1,310 @@
+"""One partition instance as something to fetch, and to collect records from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.client.backoff import Backoff
+from asyncrevoke.client.core.fetch.delayed_topic import DueRecords
+from asyncrevoke.client.core.fetch.replica_choice import ReplicaChoice
+from asyncrevoke.client.core.partition.instance import InstanceState
+from asyncrevoke.client.errors import CorruptRecordError
+from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.protocol.messages import FetchPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.client.core.io.effects import Node
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
+    from asyncrevoke.client.model import Record
+
+_FIRST_BACKOFF = 0.1
+# A broker that restarts rejects its partitions one after another until it leads them again.
+LONGEST_BACKOFF = 2.0
+# A corrupt batch, or brokers that name each other as the preferred replica, need a repair.
+LONGEST_FAULT_BACKOFF = 10.0
+
+
+class DeliveryCapacity(Protocol):
+    """How much may be delivered. Implemented by
+    :class:`asyncrevoke.client.core.commit.completion_tracker.CompletionTracker`."""
+
+    def partition_capacity(self, instance: PartitionInstance, round_number: int, /) -> int:
+        """How many records of one partition may be delivered in this round."""
+        ...
+
+
+class CollectorState(Protocol):
+    """What cursors read and report while a poll collects records. Implemented by
+    :class:`asyncrevoke.client.core.fetch.collector.RecordCollector`."""
+
+    limits: DeliveryCapacity
+    # Grows with every poll: capacities are computed anew.
+    round: int
+    # The wall clock at the present poll, in seconds since the epoch.
+    wall_time: float
+    # Whether an unreadable record is delivered as UnreadableRecord, or raises an error.
+    unreadable: bool
+
+    def batch_corrupt(self, cursor: PartitionCursor, /) -> None:
+        """Its next batch cannot be decoded."""
+
+    def record_not_due(self, cursor: PartitionCursor, /) -> None:
+        """Its next record is not due."""
+
+    def nothing_to_deliver(self, cursor: PartitionCursor, /) -> None:
+        """It had batches without records to deliver."""
+
+    def leave_out_older(
+        self, instance: PartitionInstance, buffer: RecordBuffer, records: list[Record], /
+    ) -> list[Record]:
+        """Those of these records that follow the first one at or after the time by which the broker
+        was asked for the position."""
+        ...
+
+
+class PartitionCursor:
+    """The fetch state of an instance, from its broker to the poll that takes its records."""
+
+    def __init__(
+        self,
+        collector: CollectorState,
+        instance: PartitionInstance,
+        delay: TopicDelay | None = None,
+    ) -> None:
+        self._collector = collector
+        self.instance = instance
+        self._asked_in = -1
+        self._left = 0
+        self._request: FetchPartition | None = None
+        # The id of its topic (KIP-516), None if brokers have sent none.
+        self.topic_id: bytes | None = None
+        # The queue of the fetcher that has it, None while it is in flight or out of range.
+        self.queue: dict[PartitionCursor, None] | None = None
+        self.in_flight = False
+        # Whether the last response had records.
+        self.busy = False
+        self.removed = False
+        # What the memory budget counts for its buffer: bytes, those in responses, and records.
+        self.counted = (0, 0, 0)
+        # Whether it is fetched, from the low water mark up to the high one.
+        self.filling = True
+        self.leader: tuple[Node, int] | None = None
+        # Times in a row that the metadata was older than what was read.
+        self.metadata_tries = 0
+        self.replica = ReplicaChoice()
+        self.backoff = Backoff(_FIRST_BACKOFF, LONGEST_BACKOFF)
+        self.not_before = 0.0
+        self.error_reported = False
+        self.corrupt_record: CorruptRecordError | None = None
+        # Whether the last response without an error did not move its fetch position.
+        self.nothing_fetched = False
+        # The buffer whose end is out of range; not fetched until it is empty.
+        self.out_of_range: RecordBuffer | None = None
+        # With a delay, records are delivered when they are due.
+        self._head = None if delay is None else DueRecords(delay)
+        self._due_to = None if delay is None else self._find_due
+        self.not_due = False
+
+    @property
+    def name(self) -> str:
+        """The partition, for log lines."""
+        return str(self.instance.partition)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may be fetched and delivered now."""
+        instance = self.instance
+        return (
+            instance.state is InstanceState.ACTIVE and not self.not_due and not instance.is_blocked
+        )
+
+    def has_reached_end(self, buffer: RecordBuffer) -> bool:
+        """Whether all that it is to fetch was fetched."""
+        end = self.instance.fetch_end
+        return end is not None and buffer.fetch_position >= end
+
+    def reset(self) -> None:
+        """Forget former errors: its position, or whether it may be fetched, has changed."""
+        self.backoff.succeeded()
+        self.not_before = 0.0
+        self.error_reported = False
+        self.corrupt_record = None
+        self.out_of_range = None
+        self.metadata_tries = 0
+        self.filling = True
+        self.not_due = False
+
+    def start_fetch(self) -> None:
+        """A fetch of it is in flight: it is in no queue."""
+        self.move_to(None)
+        self.in_flight = True
+
+    def end_fetch(self, *, busy: bool) -> None:
+        """The fetch has a response, or has failed. ``busy``: it brought records."""
+        self.in_flight = False
+        self.busy = busy
+
+    def set_filling(self, filling: bool) -> None:
+        """Whether its buffer is filled up to the high water mark."""
+        self.filling = filling
+
+    def set_counted(self, size: int, viewed: int, records: int) -> tuple[int, int, int]:
+        """Set the bytes that the memory budget counts for it, how many of them are in responses,
+        and the records; returns the former numbers."""
+        before, self.counted = self.counted, (size, viewed, records)
+        return before
+
+    def set_leader(self, leader: tuple[Node, int]) -> None:
+        """Set the leader and its epoch from the metadata."""
+        self.leader = leader
+
+    def set_nothing_fetched(self, nothing: bool) -> None:
+        """Whether a response had no records for it, although its log goes on."""
+        self.nothing_fetched = nothing
+
+    def set_topic_id(self, topic_id: bytes | None) -> None:
+        """Set the id of its topic."""
+        self.topic_id = topic_id
+
+    def retire(self) -> None:
+        """It is no longer fetched, and a response under way is ignored."""
+        self.removed = True
+        self.move_to(None)
+
+    def set_out_of_range(self, buffer: RecordBuffer | None) -> None:
+        """Set the buffer whose end is outside the log, or None."""
+        self.out_of_range = buffer
+
+    def report_error(self) -> bool:
+        """Whether to report its error: True only the first time."""
+        is_new = not self.error_reported
+        self.error_reported = True
+        return is_new
+
+    def end_error(self) -> None:
+        """Report its next error again."""
+        self.error_reported = False
+
+    def recover(self) -> None:
+        """Its error is over: the next backoff starts anew."""
+        self.corrupt_record = None
+        self.backoff.succeeded()
+
+    def count_metadata_try(self) -> None:
+        """The metadata was older than what was read."""
+        self.metadata_tries += 1
+
+    def position_checked(self) -> None:
+        """Its position is in the log of its leader."""
+        self.error_reported = False
+        self.metadata_tries = 0
+
+    def wait_until(self, at: float) -> None:
+        """Do not fetch it before ``at``."""
+        self.not_before = at
+
+    def is_led_by(self, node: Node) -> bool:
+        """Whether this broker is its leader according to the metadata."""
+        return self.leader is not None and self.leader[0].node_id == node.node_id
+
+    def count_failure(self) -> None:
+        """A fetch has failed, and the next one is not delayed."""
+        self.backoff.failed()
+
+    def delay(self, now: float, longest: float = LONGEST_BACKOFF) -> None:
+        """Do not fetch it for a while, longer each time, up to ``longest`` seconds."""
+        self.not_before = now + self.backoff.failed(longest)
+
+    def move_to(self, home: dict[PartitionCursor, None] | None) -> None:
+        """Move it from its collection to another."""
+        if self.queue is not None:
+            del self.queue[self]
+        self.queue = home
+        if home is not None:
+            home[self] = None
+
+    def request(self, buffer: RecordBuffer, max_bytes: int) -> FetchPartition:
+        """The request for it; the same object while nothing has changed."""
+        asked = self._request
+        leader_epoch = -1 if self.leader is None else self.leader[1]
+        if (
+            asked is None
+            or asked.offset != buffer.fetch_position
+            or asked.max_bytes != max_bytes
+            or asked.leader_epoch != leader_epoch
+        ):
+            asked = self._request = FetchPartition(
+                partition=self.instance.partition,
+                offset=buffer.fetch_position,
+                max_bytes=max_bytes,
+                leader_epoch=leader_epoch,
+            )
+        return asked
+
+    # --- records -----------------------------------------------------------------------------
+
+    @property
+    def buffered(self) -> int:
+        """Records that it may give in this round (an estimate)."""
+        buffer = self.instance.buffer
+        if buffer is None or buffer.awaits_decoding:
+            return 0
+        if self._asked_in != self._collector.round:
+            self._asked_in = self._collector.round
+            self._left = self._capacity() if self.is_active else 0
+        return min(buffer.buffered, self._left)
+
+    def _capacity(self) -> int:
+        context = self._collector
+        return max(context.limits.partition_capacity(self.instance, context.round), 0)
+
+    @property
+    def empty(self) -> bool:
+        """Whether its buffer has no records."""
+        buffer = self.instance.buffer
+        return buffer is None or not buffer.buffered
+
+    def take(self, limit: int) -> list[Record]:
+        """Up to ``limit`` records, as many as it may give in this round; none if the next batch
+        cannot be decoded."""
+        buffer = self.instance.buffer
+        if buffer is None:
+            return []
+        try:
+            unreadable = self._collector.unreadable
+            records = buffer.take(min(limit, self._left), self._due_to, unreadable=unreadable)
+        except CorruptRecordError as error:
+            self.corrupt_record = error
+            self._collector.batch_corrupt(self)
+            self._left = 0
+            return []
+        if not records:
+            self._collector.nothing_to_deliver(self)
+        elif unreadable and isinstance(records[-1], UnreadableRecord):
+            # The last record of its round, so that it is found there.
+            self._left = 0
+            return records
+        elif buffer.time_sought is not None:
+            records = self._collector.leave_out_older(self.instance, buffer, records)
+            if not records:
+                self._collector.nothing_to_deliver(self)
+        self._left -= len(records)
+        return records
+
+    def _find_due(self, records: Sequence[Record], first: int, end: int) -> int:
+        assert self._head is not None
+        due_to = self._head.due_to(records, first, end, self._collector.wall_time)
+        if due_to < end:
+            self.not_due = True
+            self._left = 0
+            self._collector.record_not_due(self)
+        return due_to
+
+    @property
+    def due_in(self) -> float | None:
+        """Seconds until its next record is due, as of the last poll; None if it was due."""
+        return None if self._head is None else self._head.wait

@@ -1,0 +1,315 @@
+"""JoinGroup and SyncGroup on the join channel: sent when the coordinator is known, and retried."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from asyncrevoke.client.backoff import Backoff
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, ResetConnection
+from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
+from asyncrevoke.client.protocol.messages import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ErrorCode,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.io.effects import Node
+    from asyncrevoke.client.core.io.outbox import OnReply, Outbox, Reply
+    from asyncrevoke.client.core.membership.classic.reactions import JoinReactions
+    from asyncrevoke.client.core.metadata.coordinator import Coordinator
+    from asyncrevoke.client.protocol.messages import SyncGroupRequest
+
+_RETRY_TIMER = "join-retry"
+_FIRST_BACKOFF = 0.05
+_LONGEST_BACKOFF = 1.0
+# The coordinator may delay the response to a JoinGroup until the rebalance timeout. A JoinGroup
+# that takes so long is sent again: the coordinator may have forgotten it, or responded on a dead
+# connection, and removes members that have not joined by the rebalance timeout.
+_SHARE_OF_REBALANCE = 0.75
+_SHARE_OF_SESSION = 0.75
+_LATE_TIMER = "join-late"
+_LATE_AFTER = 1.0
+_DESCRIBED_WITHIN = 2.0
+# A coordinator stores an assignment before it responds to SyncGroup, and waits for the replicas
+# for so long (offsets.commit.timeout.ms). Meanwhile it may respond to heartbeats.
+LONGEST_STORE = 5.0
+
+
+class JoinAndSync:
+    """At most one JoinGroup or SyncGroup outstanding.
+
+    A JoinGroup without a response is sent again with the same member id and metadata: the
+    coordinator then responds with the running generation instead of starting another rebalance.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        coordinator: Coordinator,
+        member: JoinReactions,
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._coordinator = coordinator
+        self._member = member
+        self._request: JoinGroupRequest | None = None
+        # Whether a JoinGroup is to be composed when the coordinator is known.
+        self._due = False
+        # The request that the running generation was joined with.
+        self._joined_by: JoinGroupRequest | None = None
+        self._outstanding: int | None = None
+        # The request that asks for the group's assignor, after a rejected JoinGroup.
+        self._description: int | None = None
+        self.sent_to: Node | None = None
+        # The term of the coordinator that was asked last.
+        self._term = 0
+        self._retried = False
+        # Requests in a row without a response in time.
+        self._without_response = 0
+        # Connections in a row that were given up because the coordinator had moved on.
+        self._given_up = 0
+        # Whether the coordinator knows this member by a generation.
+        self._known = False
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+        # The broker that may still delay the response to a cancelled request.
+        self._forgotten: Node | None = None
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether a request has no response yet."""
+        return self._outstanding is not None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the coordinator was found anew since it was asked last."""
+        return self._coordinator.term != self._term
+
+    @property
+    def offered(self) -> tuple[tuple[str, bytes], ...]:
+        """Names and metadata of the assignors in the JoinGroup under way."""
+        return () if self._request is None else self._request.protocols
+
+    def join(self, now: float, *, known: bool) -> None:
+        """Send a JoinGroup when the coordinator is known, and compose it only then: partitions may
+        be released or lost before. ``known``: with a generation."""
+        self._join(now, None, known=known)
+
+    def join_with_id(self, now: float, member_id: str) -> None:
+        """Send the same JoinGroup with the id that the coordinator has given (KIP-394)."""
+        if self._request is not None:
+            self._join(now, structs.replace(self._request, member_id=member_id), known=False)
+
+    def join_again(self, now: float, member_id: str, why: str, *, at_once: bool) -> None:
+        """The assignment was not received: request it by the same JoinGroup."""
+        if self._joined_by is None:
+            raise AssertionError("no JoinGroup has led to this SyncGroup")
+        request = structs.replace(self._joined_by, member_id=member_id)
+        if at_once:
+            self._join(now, request, known=True)
+        else:
+            self._known = True
+            self._request = request
+            self.join_later(now, why)
+
+    def _join(self, now: float, request: JoinGroupRequest | None, *, known: bool) -> None:
+        self._forget_description()
+        self._known = known
+        self._request = request
+        self._due = request is None
+        self._retried = False
+        self._coordinator.call_when_known("join", self._send_join, now)
+
+    def join_elsewhere(self, now: float, why: str) -> None:
+        """Send the same JoinGroup to the new coordinator."""
+        self._coordinator.mark_unknown(now, f"JoinGroup: {why}", self.sent_to)
+        self._coordinator.call_when_known("join", self._send_join, now)
+
+    def join_later(self, now: float, why: str) -> None:
+        """Send the same JoinGroup after a backoff."""
+        self._outbox.emit("info", "rejoining", reason=why)
+        delay = self._backoff.failed()
+        self._outbox.set_timer(
+            _RETRY_TIMER,
+            now + delay,
+            lambda later: self._coordinator.call_when_known("join", self._send_join, later),
+            spread=delay,
+        )
+
+    def sync(self, now: float, request: SyncGroupRequest) -> None:
+        """Send this SyncGroup to the coordinator that has responded to the JoinGroup. Another one
+        knows only the generations that were assigned: then there is no response to report."""
+        self._joined_by, self._request = self._request, None
+        if self._coordinator.node is None or self.has_moved:
+            self._member.sync_response_received(now, now, None)
+        else:
+            self._send_sync(now, request, self._coordinator.node)
+
+    def describe_group(self, now: float, group_id: str) -> None:
+        """The JoinGroup was rejected: ask the coordinator for the group's assignor."""
+        self._request = None
+        if self.sent_to is None:
+            self._member.group_described(now, None)
+            return
+        self._description = self._outbox.send(
+            DescribeGroupsRequest(group_id=group_id),
+            self.sent_to,
+            Channel.JOIN,
+            min(_DESCRIBED_WITHIN, self._config.request_timeout),
+            self._description_received,
+        )
+
+    def _description_received(self, now: float, reply: Reply) -> None:
+        self._description = None
+        if isinstance(reply, DescribeGroupsResponse) and reply.error is ErrorCode.none:
+            self._member.group_described(now, reply)
+        else:
+            self._member.group_described(now, None)
+
+    def expect_response(self, now: float, seconds: float = _LATE_AFTER) -> None:
+        """The coordinator has moved on, and the request has no response yet. It is on its way, or
+        went to a dead connection. If it does not come in time, ask on a new connection.
+
+        The time doubles after each such request: a slow coordinator may begin again with each."""
+        if self._outstanding is not None and not self._outbox.has_timer(_LATE_TIMER):
+            patience = min(seconds * 2.0 ** min(self._given_up, 16), self._longest)
+            self._outbox.set_timer(_LATE_TIMER, now + patience, self._reconnect)
+
+    def _reconnect(self, _now: float) -> None:
+        if self._outstanding is not None and self.sent_to is not None:
+            self._given_up += 1
+            self._outbox.emit(
+                "info", "the coordinator does not respond; retrying on a new connection"
+            )
+            self._outbox.put(ResetConnection(self.sent_to, Channel.JOIN))
+
+    def hand_over(self, on_reply: OnReply) -> bool:
+        """Forget all but the response to a JoinGroup, for ``on_reply``. False without one."""
+        outstanding = self._outstanding if self._request is not None else None
+        if outstanding is not None:
+            self._outbox.redirect(outstanding, partial(self._hand_over_response, on_reply))
+            self._forgotten = self.sent_to
+            self._outstanding = None
+        self.cancel()
+        return outstanding is not None
+
+    def _hand_over_response(self, on_reply: OnReply, now: float, reply: Reply) -> None:
+        self._forgotten = None
+        on_reply(now, reply)
+
+    def cancel(self) -> None:
+        """Forget all that is outstanding or planned."""
+        self._outbox.cancel_timer(_LATE_TIMER)
+        self._request = self._joined_by = None
+        self._due = False
+        self._forget_description()
+        if self._outstanding is not None:
+            self._outbox.forget(self._outstanding)
+            self._forgotten = self.sent_to
+            self._outstanding = None
+        self._outbox.cancel_timer(_RETRY_TIMER)
+
+    def _forget_description(self) -> None:
+        if self._description is not None:
+            self._outbox.forget(self._description)
+            self._description = None
+
+    @property
+    def _longest(self) -> float:
+        """The longest that a member may wait and still join in time."""
+        return self._config.rebalance_timeout * _SHARE_OF_REBALANCE
+
+    @property
+    def _timeout(self) -> float:
+        session = self._config.session_timeout
+        longest = self._longest
+        if not self._known:
+            # No heartbeat shows that a first JoinGroup was forgotten, or its response was lost. The
+            # timeout doubles after each timeout, as the response may need longer. Without another
+            # one the coordinator removes a member that it has added, or a static one that was
+            # replaced (KIP-345), when its session ends.
+            longest = min(max(longest, session / 2), session * _SHARE_OF_SESSION)
+            return min(session / 2 * 2.0 ** min(self._without_response, 16), longest)
+        return min(longest, session)
+
+    def _send_join(self, _now: float) -> None:
+        node = self._coordinator.node
+        if node is None or self._outstanding is not None:
+            return
+        if self._due:
+            self._request, self._due = self._member.compose_join(), False
+        if self._request is None:
+            return
+        if self._forgotten is not None:
+            # Brokers respond in order: the request would wait behind the forgotten one.
+            self._outbox.put(ResetConnection(self._forgotten, Channel.JOIN))
+            self._forgotten = None
+        self.sent_to, self._term = node, self._coordinator.term
+        self._outstanding = self._outbox.send(
+            self._request, node, Channel.JOIN, self._timeout, self._join_response_received
+        )
+
+    def _join_response_received(self, now: float, reply: Reply) -> None:
+        self._outstanding = None
+        self._outbox.cancel_timer(_LATE_TIMER)
+        if isinstance(reply, JoinGroupResponse):
+            self._without_response = 0
+            self._member.join_response_received(now, reply)
+            return
+        self._without_response += isinstance(reply, Failed) and reply.kind is FailureKind.TIMEOUT
+        detail = self._failure(now, reply)
+        if detail is None or not self._member.no_join_response(now):
+            return
+        if not self._retried:
+            # Brokers close idle connections: try a new one at once.
+            self._retried = True
+            self._coordinator.call_when_known("join", self._send_join, now)
+        else:
+            self._coordinator.no_response(now, f"JoinGroup: {detail}", self.sent_to)
+            self.join_later(now, detail)
+
+    def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
+        self.sent_to = node
+        self._known = True
+        # Heartbeats show meanwhile whether the coordinator responds and knows the member.
+        timeout = min(
+            self._longest, max(self._config.session_timeout, self._config.request_timeout)
+        )
+        self._outstanding = self._outbox.send(
+            request,
+            node,
+            Channel.JOIN,
+            timeout,
+            lambda later, reply: self._sync_response_received(later, now, reply),
+        )
+
+    def _sync_response_received(self, now: float, sent_at: float, reply: Reply) -> None:
+        self._outstanding = None
+        self._outbox.cancel_timer(_LATE_TIMER)
+        if isinstance(reply, SyncGroupResponse):
+            if reply.error is ErrorCode.none:
+                self._backoff.succeeded()
+                self._given_up = 0
+            self._member.sync_response_received(now, sent_at, reply)
+            return
+        detail = self._failure(now, reply)
+        if detail is not None:
+            self._coordinator.no_response(now, f"SyncGroup: {detail}", self.sent_to)
+            self._member.sync_response_received(now, sent_at, None)
+
+    def _failure(self, now: float, reply: Reply) -> str | None:
+        """Why there is no response; None if the failure is fatal, and was reported."""
+        if not isinstance(reply, Failed):
+            return f"the response is a {type(reply).__name__}"
+        if reply.kind in FATAL_FAILURES:
+            self._member.request_failed(now, reply)
+            return None
+        return reply.detail or reply.kind.value

@@ -1,0 +1,84 @@
+"""Assigned partitions of a KIP-848 member that the metadata do not have yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.backoff import Backoff
+from asyncrevoke.client.core.metadata.topic_ids import topic_id_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
+
+_TIMER = "unknown topics"
+# Between metadata requests.
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+# Seconds without a topic's metadata until a warning names it.
+_WARNING_AFTER = 10.0
+_MOST_NAMED = 10
+
+
+class UnknownTopics:
+    """Requests the metadata of unknown assigned partitions, less and less often, and names their
+    topics in the log if metadata lack them for ten seconds.
+
+    A member can only wait: Metadata requests by topic id are not answered for more topics than
+    those for all topics, as brokers leave out topics in both that the client may not describe.
+    """
+
+    def __init__(self, outbox: Outbox, cluster: ClusterMetadata, group_id: str) -> None:
+        self._outbox = outbox
+        self._cluster = cluster
+        self._group_id = group_id
+        self._pause = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self.are_assigned = False
+        self._topics: Mapping[bytes, str | None] = {}
+        # When the first metadata without a topic came.
+        self._missing_since: dict[bytes, float] = {}
+        self._named: set[bytes] = set()
+
+    def note(self, missing: Mapping[bytes, str | None]) -> None:
+        """The ids of topics with an assigned partition that the metadata lack, with their names
+        where these are known."""
+        self.are_assigned = bool(missing)
+        self._topics = missing
+
+    def expect(self) -> None:
+        """Partitions were deleted that may stay assigned."""
+        self.are_assigned = True
+
+    def assignment_changed(self, now: float) -> None:
+        """The assignment has changed: ask at once."""
+        self._pause.succeeded()
+        self.ask(now)
+
+    def ask(self, now: float) -> None:
+        """Request metadata if a partition is unknown."""
+        if self.are_assigned:
+            self._cluster.refresh(now, "partitions of unknown topics are assigned")
+
+    def ask_later(self, now: float) -> None:
+        """Metadata came. If they lack it too, ask later."""
+        self._warn(now)
+        if self.are_assigned and not self._outbox.has_timer(_TIMER):
+            self._outbox.set_timer(_TIMER, now + self._pause.failed(), self.ask)
+
+    def _warn(self, now: float) -> None:
+        self._missing_since = {each: self._missing_since.get(each, now) for each in self._topics}
+        self._named &= self._topics.keys()
+        late = [t for t, at in self._missing_since.items() if now - at >= _WARNING_AFTER]
+        if self._named.issuperset(late):
+            return
+        self._named.update(late)
+        shown = sorted(self._topics[each] or topic_id_text(each) for each in late)
+        self._outbox.emit(
+            "warning",
+            "assigned partitions are missing in the brokers' metadata; they are not read yet",
+            group=self._group_id,
+            count=len(shown),
+            topics=shown[:_MOST_NAMED],
+        )

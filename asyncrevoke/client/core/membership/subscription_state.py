@@ -1,0 +1,196 @@
+"""What the consumer reads, and by which membership: of a group of either protocol, or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.client.core.membership.added_partitions import AddedPartitions
+from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.client.core.membership.pattern import PatternSubscription
+from asyncrevoke.client.model import BrokerPattern, TopicPartition
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable
+
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.membership.classic.member import ClassicMembership
+    from asyncrevoke.client.core.membership.manual import ManualMembership
+    from asyncrevoke.client.core.membership.reactions import MembershipReactions
+    from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
+    from asyncrevoke.client.core.partition.assignment import Assignment
+
+    Membership = ConsumerGroupMembership | ClassicMembership | ManualMembership
+
+
+class _Choice(NamedTuple):
+    """What to read: the topics or the pattern of the subscription, or these partitions."""
+
+    partitions: tuple[TopicPartition, ...] | None = None
+
+
+class SubscriptionState:
+    """Topics, a pattern, or the user's partitions. What is chosen while the consumer unsubscribes
+    begins after that (KIP-70). ``membership`` assigns the partitions now."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        cluster: ClusterMetadata,
+        assignment: Assignment,
+        manual: ManualMembership,
+        classic: ClassicMembership | None,
+        kip848: ConsumerGroupMembership | None,
+        reactions: MembershipReactions,
+    ) -> None:
+        self._outbox = outbox
+        self._group_id = config.group_id
+        self._cluster = cluster
+        self._assignment = assignment
+        self._manual = manual
+        self._classic = classic
+        # For subscriptions; assign() uses the manual one.
+        self._group_membership: Membership = kip848 or classic or manual
+        self.membership: Membership = self._group_membership
+        self._reactions = reactions
+        self._pattern: PatternSubscription | None = None
+        self._broker_pattern: str | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._group_topics: frozenset[str] = frozenset()
+        self._next: _Choice | None = None
+        self.added_partitions = AddedPartitions(cluster)
+        self.started = False
+
+    def start(self, now: float) -> None:
+        """Begin what was chosen, now and later."""
+        self.started = True
+        self._want_topics(now)
+        self._update_membership(now)
+
+    def subscribe(
+        self,
+        now: float,
+        topics: Iterable[str],
+        pattern: str | re.Pattern[str] | BrokerPattern | None,
+    ) -> None:
+        """Replace the subscription; the assignment changes with the next rebalance."""
+        self._broker_pattern = pattern.regex if isinstance(pattern, BrokerPattern) else None
+        self._pattern = (
+            None
+            if pattern is None or isinstance(pattern, BrokerPattern)
+            else PatternSubscription(self._outbox, self._group_id, pattern)
+        )
+        self._topics = frozenset(topics)
+        if self._pattern is not None:
+            self.added_partitions.subscribe_pattern()
+        else:
+            self.added_partitions.subscribe(self._topics)
+        if self.started:
+            self._begin(now, _Choice())
+        else:
+            self._use(self._group_membership)
+
+    def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without the group's help."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        self._topics = frozenset(tp.topic for tp in wanted)
+        self._pattern = self._broker_pattern = None
+        self.added_partitions.subscribe(())
+        self._begin(now, _Choice(tuple(wanted)))
+
+    def forget_next(self) -> None:
+        """Drop what was chosen while the consumer unsubscribes: it unsubscribes again."""
+        self._next = None
+
+    def left(self, now: float, *, closing: bool) -> None:
+        """The group was left: nothing is subscribed to, unless something was chosen meanwhile.
+
+        A consumer that is closing keeps its subscription, which the last callbacks may ask for.
+        """
+        if self._next is None and not closing:
+            self._topics, self._pattern, self._broker_pattern = frozenset(), None, None
+            self.added_partitions.subscribe(())
+        self._group_topics = frozenset()
+        if closing:
+            self._next = None
+        else:
+            self.membership.subscribe(now, frozenset())
+
+    def apply_next(self, now: float) -> None:
+        """Begin what was chosen while the group was being left."""
+        choice, self._next = self._next, None
+        if choice is not None:
+            self._want_topics(now)
+            self._apply(now, choice)
+
+    def subscription(self) -> frozenset[str]:
+        """The subscribed topics: for a pattern those that match now, for a broker's pattern those
+        of the assigned partitions."""
+        if self._broker_pattern is not None:
+            return frozenset(tp.topic for tp in self._assignment.partitions())
+        return self._effective_topics()
+
+    def fall_back(self, now: float, why: str) -> None:
+        """The brokers do not offer KIP-848 to this group: use the classic protocol."""
+        self._outbox.emit(
+            "info", "using the classic group protocol", group=self._group_id, reason=why
+        )
+        self._group_membership = self._classic or self._manual
+        self._subscribe(now)
+
+    def group_topics_known(self, now: float, topics: frozenset[str]) -> None:
+        """This member leads, and the members of the group subscribe to these."""
+        self._group_topics = topics
+        self._want_topics(now)
+
+    def metadata_received(self) -> None:
+        """A metadata response has come."""
+        if self._pattern is None:
+            self.added_partitions.metadata_received()
+        else:
+            self.added_partitions.matched(self._effective_topics())
+
+    def cluster_changed(self, now: float) -> None:
+        """Other topics may match the pattern."""
+        if self._pattern is not None:
+            self._update_membership(now)
+
+    def _begin(self, now: float, choice: _Choice) -> None:
+        self._want_topics(now)
+        if self._reactions.is_leaving:
+            self._next = choice
+        else:
+            self._apply(now, choice)
+
+    def _apply(self, now: float, choice: _Choice) -> None:
+        if choice.partitions is None:
+            self._subscribe(now)
+        else:
+            self._use(self._manual)
+            self._manual.assign(now, list(choice.partitions))
+
+    def _subscribe(self, now: float) -> None:
+        self._use(self._group_membership)
+        self._update_membership(now)
+
+    def _use(self, membership: Membership) -> None:
+        self.membership = membership
+
+    def _update_membership(self, now: float) -> None:
+        membership = self.membership
+        if self._broker_pattern is not None and isinstance(membership, ConsumerGroupMembership):
+            membership.subscribe(now, frozenset(), self._broker_pattern)
+        else:
+            membership.subscribe(now, self._effective_topics())
+
+    def _effective_topics(self) -> frozenset[str]:
+        if self._pattern is None:
+            return self._topics
+        return self._pattern.matching(self._cluster.topics())
+
+    def _want_topics(self, now: float) -> None:
+        by_pattern = self._pattern is not None or self._broker_pattern is not None
+        of_others = self._group_topics - self._topics
+        self._cluster.want(now, None if by_pattern else self._topics | of_others, of_others)

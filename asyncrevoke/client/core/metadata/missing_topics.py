@@ -1,0 +1,64 @@
+"""Log lines about topics that do not exist: one for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.client.backoff import Backoff
+from asyncrevoke.client.config.topics import create_topics_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from asyncrevoke.client.core.io.effects import Node
+    from asyncrevoke.client.core.io.outbox import Outbox
+
+# Seconds between two lines about the same topics.
+_FIRST_REPEAT: Final = 10.0
+_LONGEST_REPEAT: Final = 300.0
+# How many topics a line names.
+_LISTED_TOPICS: Final = 10
+
+
+class MissingTopics:
+    """Remembers since when topics are missing, and when a line about them is due: at once when a
+    further topic is missing, and then after 10 s, 20 s and so on, at most every 5 minutes.
+
+    ``bootstrap`` is the address in the line's command that creates the topics; None: the line has
+    no command.
+    """
+
+    def __init__(self, outbox: Outbox, bootstrap: Node | None) -> None:
+        self._outbox = outbox
+        self._bootstrap = bootstrap
+        self._since: dict[str, float] = {}
+        self._repeat = Backoff(_FIRST_REPEAT, _LONGEST_REPEAT)
+        self._next = 0.0
+
+    def line_due(self, now: float, topics: Iterable[str]) -> Mapping[str, object] | None:
+        """A response reports these topics as unknown, and no others: the fields of the line, None
+        if none is due."""
+        names = sorted(topics)
+        before = self._since
+        self._since = {name: before.get(name, now) for name in names}
+        if not names:
+            self._repeat.succeeded()
+            return None
+        if not self._since.keys() <= before.keys():
+            self._repeat.succeeded()
+        elif now < self._next:
+            return None
+        self._next = now + self._repeat.failed()
+        listed = names[:_LISTED_TOPICS]
+        line: dict[str, object] = {"topics": listed, "count": len(names)}
+        if (bootstrap := self._bootstrap) is not None:
+            line["create"] = create_topics_command(bootstrap.host, bootstrap.port, listed)
+        line["seconds"] = round(now - min(self._since.values()), 1)
+        return line
+
+    def found(self, now: float, topic: str) -> None:
+        """A response describes this topic: log that it is available, if it was missing."""
+        since = self._since.pop(topic, None)
+        if since is not None:
+            seconds = round(now - since, 1)
+            self._outbox.emit("info", "topic available", topic=topic, seconds=seconds)

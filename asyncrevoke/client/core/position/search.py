@@ -1,0 +1,89 @@
+"""The search for the position of one partition instance."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.backoff import Backoff
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+    from asyncrevoke.client.core.position.reset_log import ResetCause
+
+_FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 2.0
+
+
+class AwaitedOffset(enum.Enum):
+    """What an instance waits for."""
+
+    COMMITTED = "its committed offset"
+    END = "the end of the log"
+    TIMESTAMP = "an offset by timestamp"
+
+
+class PositionSearch:
+    """The search for the position of one instance."""
+
+    def __init__(
+        self, now: float, tracker: OffsetTracker | None, awaits: AwaitedOffset, timestamp: int
+    ) -> None:
+        self.tracker = tracker
+        self.awaits = awaits
+        self.timestamp = timestamp
+        # The end of the log, read before a search by timestamp: without a record that young, the
+        # instance starts there, and not at a later end that would skip new records.
+        self.end: tuple[int, int] | None = None
+        # Why the reset policy applies; None for a committed offset, and for a seek.
+        self.reset_cause: ResetCause | None = None
+        self.asked = False
+        self.due = now
+        self.backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+        self.error_reported = False
+        self.topic_unknown = False
+
+    def wait_until(self, at: float) -> None:
+        """Ask at this time."""
+        self.due = at
+
+    def hasten(self, now: float) -> None:
+        """Ask now, if it waits."""
+        self.due = min(self.due, now)
+
+    def set_asked(self, asked: bool) -> None:
+        """Whether a request is under way."""
+        self.asked = asked
+
+    def set_topic_unknown(self, unknown: bool) -> None:
+        """Whether it waits for the metadata of its topic."""
+        self.topic_unknown = unknown
+
+    def retry_later(self, now: float, slow: float | None) -> None:
+        """Ask again after a backoff, or after ``slow`` seconds."""
+        self.asked = False
+        delay = self.backoff.failed()
+        self.due = now + (delay if slow is None else slow)
+
+    def by_policy(self, timestamp: int, cause: ResetCause) -> None:
+        """The reset policy applies: look for the first record at or after this time."""
+        self.reset_cause = cause
+        self.by_time(timestamp)
+
+    def by_time(self, timestamp: int) -> None:
+        """Look for the first record at or after this time."""
+        self.timestamp = timestamp
+        self.awaits = AwaitedOffset.TIMESTAMP if timestamp < 0 else AwaitedOffset.END
+        self.backoff.succeeded()
+
+    def end_found(self, now: float, end: tuple[int, int]) -> None:
+        """The end of the log is known: search by timestamp now."""
+        self.end = end
+        self.awaits = AwaitedOffset.TIMESTAMP
+        self.due = now
+
+    def report_error(self) -> bool:
+        """Whether to report its error: True only the first time."""
+        is_new = not self.error_reported
+        self.error_reported = True
+        return is_new

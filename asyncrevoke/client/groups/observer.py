@@ -1,0 +1,323 @@
+"""Lists and describes consumer groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from asyncrevoke.client.groups import rebalance_blockers, requests
+from asyncrevoke.client.groups.cluster import check
+from asyncrevoke.client.groups.errors import GroupsError, NoGroupError, UnsupportedRequestError
+from asyncrevoke.client.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
+from asyncrevoke.client.groups.retry import PATIENCE, retry_transient_errors
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.protocol import messages
+from asyncrevoke.client.protocol.subscription import (
+    MalformedMemberData,
+    decode_assignment,
+    decode_subscription,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kio.schema.consumer_group_describe.v0.response import Assignment
+    from kio.schema.consumer_group_describe.v0.response import DescribedGroup as ConsumerGroup
+    from kio.schema.consumer_group_describe.v0.response import Member as ConsumerMember
+    from kio.schema.describe_groups.v5.response import DescribedGroup as ClassicGroup
+    from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
+
+    Response = TypeVar("Response")
+    Received = TypeVar("Received", bound=messages.KafkaMessage)
+    Described = TypeVar("Described", ClassicGroup, ConsumerGroup)
+
+Partitions = tuple[TopicPartition, ...]
+
+_CONSUMER = "consumer"
+_NO_GROUP = ("", "Dead")
+_ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version))
+
+
+class BrokerRequests(Protocol):
+    """Implemented by :class:`asyncrevoke.client.groups.cluster.GroupsClient`."""
+
+    def brokers(self) -> Mapping[int, str]:
+        """Addresses by id."""
+        ...
+
+    async def coordinator(self, group: str) -> int:
+        """The id of the broker that coordinates a group."""
+        ...
+
+    async def metadata(self, topics: Iterable[str]) -> messages.MetadataResponse:
+        """The partitions of these topics, with their leaders."""
+        ...
+
+    async def ask(self, node: int, request: messages.EntityRequest[Response]) -> Response:
+        """The response of one broker, as kio has it."""
+        ...
+
+    async def send(
+        self, node: int, request: messages.Request, expected: type[Received]
+    ) -> Received:
+        """The response of one broker."""
+        ...
+
+
+# The coordinator may change between the requests of one call: the call starts again as a whole.
+
+
+async def list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
+    """All consumer groups of the cluster, by name. Raises GroupsError."""
+    return await retry_transient_errors(lambda: _list_groups(brokers))
+
+
+async def committed_offsets(brokers: BrokerRequests, name: str) -> dict[TopicPartition, int]:
+    """The offsets that a group has committed; none if the group does not exist. Raises
+    GroupsError."""
+
+    async def ask() -> dict[TopicPartition, int]:
+        return await _committed(brokers, await brokers.coordinator(name), name)
+
+    return await retry_transient_errors(ask)
+
+
+async def describe_group(
+    brokers: BrokerRequests, name: str, patience: float = PATIENCE
+) -> GroupFacts:
+    """One group, with its members, lag, and the members that delay a rebalance. Retries for
+    ``patience`` seconds while its coordinator changes or loads. Raises GroupsError."""
+    return await retry_transient_errors(lambda: _describe_group(brokers, name), patience)
+
+
+async def _list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
+    found: dict[str, GroupSummary] = {}
+    for node in sorted(brokers.brokers()):
+        response = await brokers.ask(node, requests.ListGroupsRequest())
+        check(response.error_code, "listing groups")
+        for group in response.groups:
+            # Not those of Kafka Connect, share groups and so on. Groups without members that only
+            # have committed offsets have no protocol type.
+            if group.protocol_type in (_CONSUMER, ""):
+                found[group.group_id] = GroupSummary(
+                    group=group.group_id,
+                    type=group.group_type.lower(),
+                    state=group.group_state,
+                )
+    return [found[name] for name in sorted(found)]
+
+
+async def _describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
+    node = await brokers.coordinator(name)
+    offsets = await _committed(brokers, node, name)
+    group = await _consumer_group(brokers, node, name)
+    if group is not None:
+        members = tuple(_consumer_member(each, group.assignment_epoch) for each in group.members)
+        rebalance = rebalance_blockers.consumer_group_rebalance(
+            group.group_state, group.assignment_epoch, members
+        )
+        kind, state, assignor = "consumer", group.group_state, group.assignor_name
+        epoch: int | None = group.assignment_epoch
+    else:
+        classic = await _classic_group(brokers, node, name)
+        if (classic.protocol_type, classic.group_state) == _NO_GROUP and not offsets:
+            raise NoGroupError(f"there is no group {name!r}; asyncrevoke groups lists them")
+        members = tuple(map(_classic_member, classic.members))
+        rebalance = rebalance_blockers.classic_rebalance(classic.group_state, members)
+        kind, state, assignor = "classic", classic.group_state, classic.protocol_data
+        epoch = None
+    return GroupFacts(
+        group=name,
+        type=kind,
+        state=state,
+        assignor=assignor,
+        coordinator=brokers.brokers().get(node, str(node)),
+        epoch=epoch,
+        rebalance=rebalance,
+        members=members,
+        partitions=await _partitions(brokers, members, offsets),
+    )
+
+
+# --- the group ----------------------------------------------------------------------------------
+
+
+async def _consumer_group(brokers: BrokerRequests, node: int, name: str) -> ConsumerGroup | None:
+    """None if it is not a KIP-848 group, or the broker does not support KIP-848."""
+    try:
+        response = await brokers.ask(node, requests.ConsumerGroupDescribeRequest(group_ids=(name,)))
+    except UnsupportedRequestError:
+        return None
+    group = _described_group(response.groups, name)
+    if group.error_code in _ABSENT:
+        return None
+    check(group.error_code, f"describing group {name!r}")
+    return group
+
+
+def _consumer_member(member: ConsumerMember, group_epoch: int) -> MemberFacts:
+    mine, target = _flat(member.assignment), _flat(member.target_assignment)
+    return MemberFacts(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=_host(member.client_host),
+        group_instance_id=member.instance_id,
+        rack=member.rack_id,
+        topics=tuple(sorted(member.subscribed_topic_names)),
+        assigned=mine,
+        releasing=_without(mine, target),
+        waiting_for=_without(target, mine) if member.member_epoch >= group_epoch else (),
+        epoch=member.member_epoch,
+        target=target,
+    )
+
+
+async def _classic_group(brokers: BrokerRequests, node: int, name: str) -> ClassicGroup:
+    response = await brokers.ask(node, requests.DescribeGroupsRequest(groups=(name,)))
+    group = _described_group(response.groups, name)
+    check(group.error_code, f"describing group {name!r}")
+    if group.protocol_type not in (_CONSUMER, ""):
+        raise GroupsError(f"group {name!r} is no consumer group but {group.protocol_type!r}")
+    return group
+
+
+def _classic_member(member: ClassicMember) -> MemberFacts:
+    """While a group rebalances, a broker reports neither subscriptions nor assignments."""
+    topics: tuple[str, ...] = ()
+    assigned: Partitions = ()
+    releasing: Partitions = ()
+    rack = unreadable = None
+    try:
+        assigned = tuple(sorted(decode_assignment(member.member_assignment)[0]))
+        if member.member_metadata:
+            subscription = decode_subscription(member.member_metadata)
+            topics, rack = tuple(sorted(subscription.topics)), subscription.rack
+            releasing = tuple(sorted(set(subscription.owned) - set(assigned)))
+    except MalformedMemberData as error:
+        unreadable = str(error)
+    return MemberFacts(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=_host(member.client_host),
+        group_instance_id=member.group_instance_id,
+        rack=rack,
+        topics=topics,
+        assigned=assigned,
+        releasing=releasing,
+        unreadable=unreadable,
+    )
+
+
+# --- lag ----------------------------------------------------------------------------------------
+
+
+async def _committed(brokers: BrokerRequests, node: int, name: str) -> dict[TopicPartition, int]:
+    response = await brokers.send(node, requests.committed(name), messages.OffsetFetchResponse)
+    if response.error is ErrorCode.group_id_not_found:
+        return {}
+    check(response.error, f"the offsets of group {name!r}")
+    return {
+        each.partition: each.offset
+        for each in response.offsets
+        if each.error is ErrorCode.none and each.offset >= 0
+    }
+
+
+async def _partitions(
+    brokers: BrokerRequests, members: Sequence[MemberFacts], offsets: Mapping[TopicPartition, int]
+) -> tuple[PartitionFacts, ...]:
+    owner = {tp: member.member_id for member in members for tp in member.assigned}
+    for member in members:
+        owner |= dict.fromkeys(member.releasing, member.member_id)
+    subscribed = {topic for member in members for topic in member.topics}
+    leaders = await _leaders(brokers, {tp.topic for tp in (*owner, *offsets)} | subscribed)
+    ends = await _list_offsets(brokers, leaders, requests.ends)
+    behind = {tp for tp, at in offsets.items() if at < ends.get(tp, at)}
+    leaders_of_behind = {tp: leader for tp, leader in leaders.items() if tp in behind}
+    starts = await _list_offsets(brokers, leaders_of_behind, requests.starts)
+    wanted = {*owner, *offsets, *(tp for tp in leaders if tp.topic in subscribed)}
+    facts: list[PartitionFacts] = []
+    for tp in sorted(wanted):
+        committed, end = offsets.get(tp), ends.get(tp)
+        lag = None if committed is None or end is None else max(end - committed, 0)
+        if lag:
+            # Retention may have removed records that the group has not read.
+            lag = min(lag, end - starts[tp]) if end is not None and tp in starts else None
+        facts.append(
+            PartitionFacts(
+                topic=tp.topic,
+                partition=tp.partition,
+                committed=committed,
+                end=end,
+                lag=lag,
+                member_id=owner.get(tp),
+            )
+        )
+    return tuple(facts)
+
+
+async def _leaders(brokers: BrokerRequests, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """The broker that leads each partition, below 0 if none does."""
+    names = sorted(topics)
+    if not names:
+        return {}
+    response = await brokers.metadata(names)
+    return {
+        TopicPartition(topic.name, partition.partition): partition.leader_id
+        for topic in response.topics
+        if topic.error is ErrorCode.none
+        for partition in topic.partitions
+    }
+
+
+async def _list_offsets(
+    brokers: BrokerRequests,
+    leaders: Mapping[TopicPartition, int],
+    request: Callable[[Iterable[TopicPartition]], messages.ListOffsetsRequest],
+) -> dict[TopicPartition, int]:
+    """The offsets that ``request`` asks for, of the partitions that have a leader which responds;
+    the lag of the others is not known."""
+    known = brokers.brokers()
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for tp, leader in leaders.items():
+        if leader in known:
+            by_leader.setdefault(leader, []).append(tp)
+    found: dict[TopicPartition, int] = {}
+    for leader, partitions in by_leader.items():
+        try:
+            response = await brokers.send(leader, request(partitions), messages.ListOffsetsResponse)
+        except GroupsError:
+            continue
+        found |= {
+            each.partition: each.offset for each in response.offsets if each.error is ErrorCode.none
+        }
+    return found
+
+
+def _described_group(groups: Sequence[Described], name: str) -> Described:
+    """The described group of this name. Raises GroupsError if the response has another one."""
+    if [group.group_id for group in groups] != [name]:
+        raise GroupsError(
+            f"the broker has responded with {len(groups)} groups when asked for {name!r} alone"
+        )
+    return groups[0]
+
+
+def _flat(assignment: Assignment) -> Partitions:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, int(number))
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
+        )
+    )
+
+
+def _without(partitions: Partitions, others: Partitions) -> Partitions:
+    left_out = set(others)
+    return tuple(tp for tp in partitions if tp not in left_out)
+
+
+def _host(host: str) -> str:
+    return host.removeprefix("/")

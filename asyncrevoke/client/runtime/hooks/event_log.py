@@ -1,0 +1,197 @@
+"""Writes events as log lines: structlog over ``logging.getLogger("asyncrevoke")``.
+
+Nothing is configured here. If the application has configured structlog, its processors are used;
+otherwise lines are ``event key=value``, and structlog, whose import takes long, is not imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+
+from asyncrevoke.client.errors import DecodeError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.printable import error_text, printable, reportable
+from asyncrevoke.client.runtime.hooks.application_traceback import logged_exception
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.core.io.effects import Emit
+    from asyncrevoke.client.model import GroupMetadata
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+_ExcInfo: TypeAlias = (
+    BaseException | tuple[type[BaseException], BaseException, TracebackType | None] | None
+)
+
+
+class Membership(Protocol):
+    """The core, as far as log lines ask it. Implemented by :class:`ConsumerCore`."""
+
+    def group_metadata(self) -> GroupMetadata:
+        """The present identity in the group."""
+        ...
+
+
+class _Log(Protocol):
+    """A logger of structlog, as far as it is used."""
+
+    def log(self, level: int, event: str, **fields: object) -> object:
+        """Write one line."""
+        ...
+
+
+def _configured_structlog(logger: logging.Logger, bound: dict[str, object]) -> _Log | None:
+    """A logger of structlog with the application's processors, if it has configured any."""
+    if "structlog" not in sys.modules:
+        return None
+    import structlog
+
+    if not structlog.is_configured():
+        return None
+    # Not the application's wrapper class, which may be asynchronous or have filters of its own:
+    # levels are those of the logging module.
+    wrapped = structlog.wrap_logger(
+        logger,
+        processors=structlog.get_config()["processors"],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        context_class=dict,
+    )
+    return cast("structlog.stdlib.BoundLogger", wrapped.bind(**bound))
+
+
+class _OneLine:
+    """Writes ``event key=value``."""
+
+    def __init__(self, logger: logging.Logger, bound: dict[str, object]) -> None:
+        self._logger = logger
+        self._bound = bound
+
+    def log(self, level: int, event: str, **fields: object) -> None:
+        """Write one line."""
+        words = {**self._bound, **fields}
+        exc_info = cast("_ExcInfo", words.pop("exc_info", None))
+        line = " ".join((event, *(f"{name}={_word(value)}" for name, value in words.items())))
+        self._logger.log(level, line, exc_info=exc_info)
+
+
+class EventLog:
+    """Writes events to ``logger``. Each line has the ``bound`` values, and the member id once
+    ``membership`` has one; None is for what is no member of a group."""
+
+    def __init__(
+        self,
+        membership: Membership | None = None,
+        /,
+        *,
+        logger: str = "asyncrevoke",
+        **bound: object,
+    ) -> None:
+        self._membership = membership
+        self._bound = bound
+        self._of_application = False
+        self._logger = logging.getLogger(logger)
+        self._log = _configured_structlog(self._logger, bound) or _OneLine(self._logger, bound)
+
+    def of_application(self) -> EventLog:
+        """A log of what the application's handlers and callbacks do: its lines have no member id,
+        and its tracebacks begin at the application's code."""
+        log = EventLog(logger=self._logger.name, **self._bound)
+        log._of_application = True
+        return log
+
+    def emit(self, event: Emit) -> None:
+        """Write an event of the core."""
+        self._write(_LEVELS.get(event.level, logging.INFO), event.event, event.fields)
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Log details for debugging. Never raises; ``exc_info`` is an exception."""
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Log what an operator may want to know."""
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Log what an operator should look at."""
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """Log a permanent failure."""
+        self._write(logging.ERROR, event, fields)
+
+    def exception(self, event: str, /, *, exc_info: BaseException, **fields: object) -> None:
+        """Log a permanent failure with its exception."""
+        self._write(logging.ERROR, event, {**fields, "exc_info": exc_info})
+
+    def _write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        error = fields.get("exc_info")
+        if self._of_application and error is not None:
+            error = reportable(cast("BaseException", error))
+        if isinstance(error, DecodeError):
+            # Its traceback has only lines of this library: the message says what is wrong.
+            fields = {**fields, "error": error_text(error)}
+            del fields["exc_info"]
+            error = None
+        plain = {name: _plain(value) for name, value in fields.items()}
+        if self._of_application and error is not None:
+            plain["exc_info"] = logged_exception(cast("BaseException", error))
+        if self._membership is not None and (member := self._membership.group_metadata().member_id):
+            plain.setdefault("member", member)
+        try:
+            self._log.log(level, event, **plain)
+        except Exception as failure:  # noqa: BLE001 - that must not end the consumer
+            self._write_plainly(event, plain, failure)
+
+    def _write_plainly(self, event: str, plain: dict[str, object], failure: Exception) -> None:
+        """A processor of the application, or the exception that is logged, has raised."""
+        exc_info: Exception | None = failure
+        for _ in range(2):
+            try:
+                self._logger.error(
+                    "structlog processor failed; event logged without it event=%r fields=%r",
+                    event,
+                    plain,
+                    exc_info=exc_info,
+                )
+            except Exception:  # noqa: BLE001 - a traceback asks the exception whether it is true
+                plain["exc_info"] = type(plain.get("exc_info")).__name__
+                exc_info = None
+            else:
+                return
+
+
+def _plain(value: object) -> object:
+    """``value`` in plain types, its text in printable characters."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, TopicPartition):
+        return printable(str(value))
+    if isinstance(value, (frozenset, set)):
+        return sorted((_plain(item) for item in cast("set[object]", value)), key=str)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in cast("list[object]", value)]
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {str(_plain(key)): _plain(item) for key, item in items}
+    return value
+
+
+def _word(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(str(item) for item in cast("list[object]", value)) or "none"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = str(value)
+    return repr(text) if not text or any(char.isspace() for char in text) else text

@@ -1,0 +1,469 @@
+"""Carries out the effects of the core: the only owner of tasks, timers and sockets.
+
+The effects of each call of the core are carried out at once, without an await in between. One root
+task owns the tasks of all requests; they do not depend on the task that entered the consumer. An
+unexpected failure ends the consumer with a :class:`~asyncrevoke.errors.FatalError`, which the next
+step raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Protocol
+
+from asyncrevoke.client.core.io.effects import (
+    BackgroundHeartbeat,
+    BackgroundHeartbeatReply,
+    CancelTimer,
+    CompleteRequest,
+    Compute,
+    DecodeBatch,
+    DropSilentConnections,
+    Effect,
+    Emit,
+    EnterLifespan,
+    Event,
+    ExitLifespan,
+    LoseLifespan,
+    Notify,
+    ProbeBroker,
+    ResetConnection,
+    Send,
+    SetTimer,
+    StopBackgroundHeartbeat,
+    TimerFired,
+    WakePoller,
+)
+from asyncrevoke.client.errors import FatalError
+from asyncrevoke.client.printable import named_error
+from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
+from asyncrevoke.client.runtime.loop.computing_thread import ComputingThread
+from asyncrevoke.client.runtime.loop.loop_lag import LoopLag
+from asyncrevoke.client.runtime.net.decode_threads import DecodeThreads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeAlias
+
+    from asyncrevoke.client.runtime.hooks.event_log import EventLog
+    from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
+    from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.client.runtime.loop.reactions import DriverReactions
+    from asyncrevoke.client.runtime.net.requests import Requests
+
+
+# Seconds that cancelled tasks have to end, and connections to close, at the least.
+_CANCELLED = 0.25
+_CLOSING = 0.4
+
+
+class Core(Protocol):
+    """The core, as far as the driver calls it. Implemented by :class:`ConsumerCore`."""
+
+    def start(self, now: float) -> None:
+        """Start."""
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        """Handle an event, and return the effects to carry out."""
+        ...
+
+    def take_effects(self) -> list[Effect]:
+        """The effects of other calls."""
+        ...
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether :meth:`take_effects` would return any."""
+        ...
+
+    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
+        """The listener's ``on_partitions_assigned`` has returned for these instances."""
+
+
+class HeartbeatFallback(Protocol):
+    """Sends heartbeats while the event loop is blocked. Implemented by :class:`HeartbeatThread`."""
+
+    def set_heartbeat(self, heartbeat: BackgroundHeartbeat | None) -> None:
+        """Send this heartbeat, or none, from now on whenever the event loop is blocked."""
+
+    def tick(self) -> str | None:
+        """The event loop runs. Returns the line that blocked it, if that was logged since the last
+        call."""
+        ...
+
+    def stop(self) -> None:
+        """Send no further heartbeats."""
+
+    async def aclose(self) -> None:
+        """Stop, and wait until nothing runs any more."""
+
+
+class HeartbeatReplies(Protocol):
+    """Takes the responses to heartbeats that a :class:`HeartbeatFallback` has sent.
+
+    Implemented by :class:`Driver`.
+    """
+
+    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
+        """A broker has responded to a heartbeat, or it has failed. Called on the event loop."""
+
+
+if TYPE_CHECKING:
+    OpenFallback: TypeAlias = Callable[[HeartbeatReplies], HeartbeatFallback]
+
+
+class Driver:
+    """Drives one core on the running event loop, from :meth:`start` to :meth:`aclose`.
+
+    ``open_fallback`` makes what sends heartbeats while the event loop is blocked; with None, none
+    are sent then.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        requests: Requests,
+        log: EventLog,
+        listener: ListenerCalls,
+        reactions: DriverReactions,
+        *,
+        tolerated_lag: float = 15.0,
+        open_fallback: OpenFallback | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._core = core
+        self._requests = requests
+        self._log = log
+        self._listener = listener
+        self._reactions = reactions
+        self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
+        self._loop = asyncio.get_running_loop()
+        self._lag = LoopLag(self._loop, tolerated_lag, log, self)
+        self._fallback = None if open_fallback is None else open_fallback(self)
+        self._decode_threads = DecodeThreads()
+        self._computing_thread = ComputingThread()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._calls: dict[int, asyncio.Future[object]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._root: asyncio.Task[None] | None = None
+        self._stopping = self._loop.create_future()
+        self._listener_task: asyncio.Task[None] | None = None
+        self._next_call: asyncio.TimerHandle | None = None
+        self.wake = asyncio.Event()
+        self.error: FatalError | None = None
+
+    def now(self) -> float:
+        """The core's clock, in seconds: monotonic, without a meaning of its own."""
+        return self._loop.time()
+
+    def start(self) -> None:
+        """Start the core and the root task."""
+        self._root = self._loop.create_task(self._run_until_stopped(), name="asyncrevoke")
+        self._root.add_done_callback(self._on_task_done)
+        self._root.add_done_callback(lambda _root: self._reactions.driver_ended())
+        self._lag.start()
+        self._supervise(self._loop.create_task(self._watch_connections()))
+        try:
+            self._core.start(self.now())
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+        self.flush()
+
+    def flush(self) -> None:
+        """Carry out the effects of the last call of the core."""
+        if not self._core.has_effects:
+            return
+        try:
+            self._carry_out(self._core.take_effects())
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+
+    def call_soon(self, call: Callable[[float], None]) -> None:
+        """Call the core in the next iteration of the event loop, after all that is due now.
+
+        Several requests before that make one call; ``call`` is the same each time.
+        """
+        if self._next_call is None:
+            # A timer, because call_soon() runs before due timers.
+            self._next_call = self._loop.call_at(self.now(), self._call_now, call)
+
+    def cancel_call(self) -> None:
+        """Forget the last :meth:`call_soon`, which costs an iteration of the event loop."""
+        if self._next_call is not None:
+            self._next_call.cancel()
+            self._next_call = None
+
+    def _call_now(self, call: Callable[[float], None]) -> None:
+        self._next_call = None
+        if self._stopping.done():
+            return
+        try:
+            call(self.now())
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+        self.flush()
+
+    def result_of(self, call_id: int) -> asyncio.Future[object]:
+        """The future of a call that the core has just numbered. Cancelling it has no effect on
+        the call."""
+        future = self._loop.create_future()
+        if self.error is not None:
+            future.set_exception(self.error)
+            return future
+        self._calls[call_id] = future
+        self.flush()
+        return future
+
+    def fail(self, cause: BaseException) -> None:
+        """End the consumer: nothing further is sent, and the next step raises the error."""
+        if self._stopping.done():
+            if not isinstance(cause, asyncio.CancelledError):
+                self._log.warning("internal error while closing", exc_info=cause)
+            return
+        if isinstance(cause, FatalError):
+            self.error = cause
+        else:
+            self.error = FatalError(f"internal error of the consumer: {named_error(cause)}")
+            self.error.__cause__ = cause
+        self._log.error("consumer failed; no further records are processed", exc_info=cause)
+        self._stop_sending()
+        self.wake.set()
+
+    async def wait_until(self, deadline: float | None) -> bool:
+        """Wait for ``wake``: True, or until ``deadline``: False. If cancelled, nothing changes."""
+        if deadline is None:
+            await self.wake.wait()
+            return True
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no requests are sent any more."""
+        return self._stopping.done()
+
+    async def listener_called(self, until: float) -> None:
+        """Wait until no callbacks of the listener are pending, or ``until``."""
+        if self._listener_task is not None:
+            await asyncio.wait((self._listener_task,), timeout=max(0.0, until - self.now()))
+
+    async def aclose(self, until: float = 0.0) -> None:
+        """End all timers and requests, and close the connections. Idempotent.
+
+        Takes until ``until`` at most, or half a second: then sockets are closed without waiting for
+        their peers. If cancelled, closing goes on without being waited for.
+        """
+        self._stop_sending()
+        root = self._root
+        if root is None:
+            return
+        await asyncio.wait((root,), timeout=max(_CLOSING, until - self.now()))
+        if not root.done():
+            root.cancel()
+            await asyncio.wait((root,), timeout=_CLOSING - _CANCELLED)
+
+    # --- effects -------------------------------------------------------------------------------
+
+    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
+        """See :class:`HeartbeatReplies`."""
+        self._handle(reply)
+
+    def _handle(self, event: Event) -> None:
+        if self._stopping.done():
+            return
+        try:
+            self._carry_out(self._core.handle(self.now(), event))
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        if self._stopping.done():
+            return
+        notifications: list[Notify] = []
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._start_request(effect)
+                case ResetConnection() | DropSilentConnections() | ProbeBroker():
+                    self._reconnect(effect)
+                case SetTimer():
+                    self._set_timer(effect)
+                case CancelTimer(key):
+                    self._cancel_timer(key)
+                case BackgroundHeartbeat() | StopBackgroundHeartbeat():
+                    self._set_heartbeat(effect)
+                case WakePoller():
+                    self.wake.set()
+                case Emit() | EnterLifespan() | ExitLifespan() | LoseLifespan():
+                    self._report(effect)
+                case Notify():
+                    notifications.append(effect)
+                case CompleteRequest(call_id, result, error):
+                    self._complete_call(call_id, result, error)
+                case DecodeBatch() | Compute():
+                    self._supervise(self._loop.create_task(self._run_in_thread(effect)))
+        if notifications:
+            self._notify(notifications)
+
+    def _report(self, effect: Emit | LifespanEvent) -> None:
+        if isinstance(effect, Emit):
+            self._reactions.core_reported(effect)
+        else:
+            self._reactions.lifespan_due(effect)
+
+    def _reconnect(self, effect: ResetConnection | DropSilentConnections | ProbeBroker) -> None:
+        if isinstance(effect, ResetConnection):
+            self._requests.reset(effect.node, effect.channel)
+        elif isinstance(effect, ProbeBroker):
+            self._supervise(self._loop.create_task(self._probe(effect)))
+        else:
+            self._requests.drop_silent(effect)
+
+    def _set_heartbeat(self, effect: BackgroundHeartbeat | StopBackgroundHeartbeat) -> None:
+        if self._fallback is not None:
+            self._fallback.set_heartbeat(
+                effect if isinstance(effect, BackgroundHeartbeat) else None
+            )
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._cancel_timer(effect.key)
+        at = effect.at + effect.spread * self._jitter.random()
+        self._timers[effect.key] = self._loop.call_at(at, self._fire, effect.key)
+
+    def _cancel_timer(self, key: str) -> None:
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
+    def _fire(self, key: str) -> None:
+        del self._timers[key]
+        self._handle(TimerFired(key))
+
+    def _complete_call(self, call_id: int, result: object, error: Exception | None) -> None:
+        future = self._calls.pop(call_id, None)
+        if future is None or future.done():
+            return  # the caller was cancelled
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def loop_ticked(self, late: float) -> str | None:
+        """See :class:`~asyncrevoke.client.runtime.loop.loop_lag.LoopTicks`."""
+        blocked_at = None if self._fallback is None else self._fallback.tick()
+        try:
+            self._reactions.ticked(late)
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self.fail(error)
+        if self._listener.pending:
+            self._call_listener_soon()
+        return blocked_at
+
+    def _start_request(self, send: Send) -> None:
+        if not self._stopping.done() and not self._requests.begin(send, self._handle):
+            self._supervise(self._loop.create_task(self._request(send)))
+
+    async def _request(self, send: Send) -> None:
+        self._handle(await self._requests.request(send))
+
+    async def _watch_connections(self) -> None:
+        while True:
+            self._handle(await self._requests.report())
+
+    async def _probe(self, probe: ProbeBroker) -> None:
+        self._handle(await self._requests.probe(probe))
+
+    async def _run_in_thread(self, effect: DecodeBatch | Compute) -> None:
+        if isinstance(effect, DecodeBatch):
+            self._handle(await self._decode_threads.run(effect))
+        else:
+            self._handle(await self._computing_thread.run(effect))
+
+    def _notify(self, notifications: list[Notify]) -> None:
+        for notify in notifications:
+            self._reactions.partitions_changed(notify)
+        self._listener.queue(notifications)
+        self._call_listener_soon()
+
+    def _call_listener_soon(self) -> None:
+        if self._listener_task is None:
+            self._listener_task = self._loop.create_task(
+                self._call_listener(), name="asyncrevoke rebalance listener"
+            )
+            self._supervise(self._listener_task)
+
+    async def _call_listener(self) -> None:
+        try:
+            await self._listener.run(self._listener_called)
+        finally:
+            self._listener_task = None
+            # A waiting step raises the error of a callback.
+            self.wake.set()
+
+    def _listener_called(self, instance_ids: Sequence[int]) -> None:
+        """``on_partitions_assigned`` has returned, or failed: the partitions are delivered."""
+        if not self._stopping.done():
+            self._core.listener_called(self.now(), instance_ids)
+            self.flush()
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def _supervise(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            # Not by the driver: its request would never get a response.
+            self.fail(
+                asyncio.CancelledError(f"task {task.get_name()!r} was cancelled from outside")
+            )
+        elif (error := task.exception()) is not None:
+            self.fail(error)
+
+    async def _run_until_stopped(self) -> None:
+        try:
+            await self._stopping
+        finally:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            try:
+                if tasks:
+                    self._abandon((await asyncio.wait(tasks, timeout=_CANCELLED))[1])
+                self._decode_threads.stop()
+                if self._fallback is not None:
+                    await self._fallback.aclose()
+            finally:
+                await self._requests.close()
+
+    def _abandon(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """These caught their cancellation: only tasks that run user callbacks can."""
+        for task in tasks:
+            self._log.error(
+                "cancelled callback did not exit; abandoned",
+                callback=task.get_name(),
+            )
+            abandon(task)
+
+    def _stop_sending(self) -> None:
+        if self._fallback is not None:
+            self._fallback.stop()
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+        self._lag.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        waiting, self._calls = self._calls, {}
+        for future in waiting.values():
+            if not future.done():
+                if self.error is not None:
+                    future.set_exception(self.error)
+                else:
+                    future.cancel()

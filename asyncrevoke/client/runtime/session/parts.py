@@ -1,0 +1,67 @@
+"""What a session is made of."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.consumer_core import ConsumerCore
+    from asyncrevoke.client.core.io.effects import Node
+    from asyncrevoke.client.runtime.hooks.call_recorder import CallRecorder
+    from asyncrevoke.client.runtime.hooks.event_log import EventLog
+    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
+    from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.client.runtime.hooks.observers import Observers
+    from asyncrevoke.client.runtime.loop.driver import Driver
+    from asyncrevoke.client.runtime.net.requests import Requests
+    from asyncrevoke.client.runtime.session.record_iterator import ReadReports
+    from asyncrevoke.client.runtime.session.record_owners import RecordOwners
+    from asyncrevoke.client.runtime.session.status import SessionStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHooks:
+    """What is informed of events in a session.
+
+    ``observers`` and ``recorder`` (of the journal) are None if there are none.
+    """
+
+    log: EventLog
+    listener: ListenerCalls
+    owners: RecordOwners
+    status: SessionStatus
+    reads: ReadReports
+    lifespans: LifespanEvents
+    observers: Observers | None = None
+    recorder: SessionRecorder | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionParts:
+    """What a session is made of; ``open_session`` creates it.
+
+    ``requests`` sends over its connections, and ``bootstrap`` are the addresses to begin with.
+    ``config`` has the user's options, also for other clients that the consumer needs.
+    ``checks_output_topics``: whether topics that are written to have to exist at the start.
+    ``uses_threads``: whether sync handlers run beside the event loop, and large batches of results
+    are compressed in a thread; not in a test, in which time is virtual.
+    ``call_recorder`` is that of a test's environment, else None.
+    ``wall_clock`` returns seconds since the epoch.
+    """
+
+    config: ConsumerConfig
+    core: ConsumerCore
+    driver: Driver
+    requests: Requests
+    bootstrap: Sequence[Node]
+    hooks: SessionHooks
+    checks_output_topics: bool = True
+    uses_threads: bool = True
+    call_recorder: CallRecorder | None = None
+    wall_clock: Callable[[], float] = time.time

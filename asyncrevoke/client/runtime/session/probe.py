@@ -1,0 +1,141 @@
+"""Liveness and readiness of a consumer, for orchestrators."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.model import FailurePause, Health, TopicPartition
+from asyncrevoke.client.printable import counted
+from asyncrevoke.client.runtime.hooks.running_calls import HANDLER_GRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.runtime.session.session import Session
+
+# Until the other members have joined, the coordinator confirms nothing.
+_JOINING = (ClassicState.AWAIT_JOIN.value, ClassicState.AWAIT_SYNC.value)
+_MOST_NAMES = 6
+
+
+class ProbeDetails(TypedDict):
+    """A :class:`Probe` for JSON; without error messages, which may quote records.
+
+    ``paused_because`` names, for partitions that a failure has paused, the handler, the offset and
+    the type of the error.
+    """
+
+    group: str | None
+    live: bool
+    ready: bool
+    reasons: list[str]
+    state: str | None
+    assigned: int
+    in_flight: int
+    paused: list[str]
+    paused_because: dict[str, str]
+
+
+class Probe(NamedTuple):
+    """The result of ``Consumer.probe``; ``reasons`` explain a False.
+
+    ``live`` is False if only a restart helps: the consumer or its handlers have failed, or a
+    handler has exceeded its limit. ``ready`` is also False before the group was joined, while the
+    coordinator or a broker that leads a partition does not respond, while a topic that it
+    subscribes to does not exist (unless ``allow_missing_topics``) or brokers reject it, while
+    failed records cannot be written to a dead letter topic or retry topic, and while closing. A
+    consumer without partitions can be both.
+    ``health`` is None before the consumer is entered.
+    """
+
+    live: bool
+    ready: bool
+    reasons: tuple[str, ...]
+    group: str | None
+    health: Health | None
+
+    def details(self) -> ProbeDetails:
+        """For JSON, without confidential text."""
+        health = self.health
+        paused = () if health is None else health.paused_partitions
+        return ProbeDetails(
+            group=self.group,
+            live=self.live,
+            ready=self.ready,
+            reasons=list(self.reasons),
+            state=None if health is None else health.state,
+            assigned=0 if health is None else health.assigned,
+            in_flight=0 if health is None else health.in_flight,
+            paused=[str(tp) for tp in sorted(paused)],
+            paused_because={} if health is None else dict(map(_why_paused, health.failure_pauses)),
+        )
+
+
+def probe(
+    config: ConsumerConfig,
+    session: Session | None,
+    health: Health | None,
+    max_handler_age: float | None,
+) -> Probe:
+    """Probe a consumer with this session; None before it is entered."""
+    if session is None or health is None:
+        return Probe(True, False, ("it is not entered yet",), config.group_id, None)
+    dead = list(_why_dead(session, health, max_handler_age))
+    unready = [] if dead else list(_why_unready(config, session, health))
+    reasons = (*dead, *unready)
+    return Probe(not dead, not reasons, reasons, config.group_id, health)
+
+
+def _why_dead(session: Session, health: Health, max_handler_age: float | None) -> Iterator[str]:
+    failure = health.error if session.failure is None else session.failure
+    if failure is not None:
+        yield f"it has failed: {type(failure).__name__}, see the log"
+    for call in health.running:
+        own = call.max_handler_time
+        limits = [max_handler_age] if own is None else [max_handler_age, own + HANDLER_GRACE]
+        if any(limit is not None and call.seconds > limit for limit in limits):
+            where = f"{call.topic}-{call.partition} at offset {call.offset}"
+            yield f"{call.handler} has been running for {call.seconds:.0f} s: {where}"
+
+
+def _why_unready(config: ConsumerConfig, session: Session, health: Health) -> Iterator[str]:
+    if session.stopping:
+        yield "it is closing, or closed"
+    elif config.group_id is not None:
+        if health.heartbeat_age is None:
+            yield "it has not joined its group yet"
+        elif health.heartbeat_age > health.session_timeout and health.state not in _JOINING:
+            yield f"the coordinator was last heard {health.heartbeat_age:.0f} s ago"
+    if config.allow_missing_topics:
+        health = health._replace(missing_topics=frozenset())
+    yield from _unavailable(health)
+    for held in health.unwritten[:_MOST_NAMES]:
+        records = counted(held.records, "failed record")
+        yield f"{records} cannot be written to {held.to_topic}: {held.reason}"
+
+
+def _unavailable(health: Health) -> Iterator[str]:
+    """What the consumer cannot read from: brokers and topics, a sentence for each reason."""
+    if health.unreachable_brokers:
+        yield f"brokers do not respond: {_some(health.unreachable_brokers)}"
+    if health.missing_topics:
+        yield f"topics do not exist: {_some(sorted(health.missing_topics))}"
+    if health.rejected_topics:
+        yield f"the brokers reject requests for topics: {_some(sorted(health.rejected_topics))}"
+
+
+def _why_paused(pause: FailurePause) -> tuple[str, str]:
+    kind = pause.error.partition(":")[0]
+    until = "resume()" if pause.probe_after == math.inf else "it succeeds"
+    return (
+        str(TopicPartition(pause.topic, pause.partition)),
+        f"{pause.handler} has failed at offset {pause.offset} ({kind}): paused until {until}",
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"

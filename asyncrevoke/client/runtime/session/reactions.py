@@ -1,0 +1,75 @@
+"""What follows from what the driver reports: one method for each event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.core.io.effects import NotifyKind
+from asyncrevoke.client.runtime.hooks.revoke_warnings import RevocationWarnings
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.core.io.effects import Emit, Notify
+    from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
+    from asyncrevoke.client.runtime.session.parts import SessionHooks
+
+
+class SessionReactions:
+    """The session's :class:`~asyncrevoke.client.runtime.loop.reactions.DriverReactions`."""
+
+    def __init__(self, hooks: SessionHooks) -> None:
+        self._log = hooks.log
+        self._listener = hooks.listener
+        self._owners = hooks.owners
+        self._status = hooks.status
+        self._reads = hooks.reads
+        self._lifespans = hooks.lifespans
+        self._observers = hooks.observers
+        self._recorder = hooks.recorder
+        self._delayed = RevocationWarnings()
+
+    def core_reported(self, event: Emit) -> None:
+        """The core has reported an event."""
+        if self._observers is not None:
+            self._observers.on_event(event)
+        self._log.emit(event)
+        if self._recorder is not None:
+            self._recorder.core_reported(event)
+
+    def partitions_changed(self, notify: Notify) -> None:
+        """Partitions were assigned, revoked or lost."""
+        if notify.kind is NotifyKind.LOST:
+            self._owners.lose(sorted(notify.partitions))
+        if self._recorder is not None:
+            self._recorder.partitions_changed(notify)
+
+    def lifespan_due(self, event: LifespanEvent) -> None:
+        """A lifespan is to be entered or exited, or is lost."""
+        self._lifespans.lifespan_due(event)
+
+    def ticked(self, late: float) -> None:
+        """A second or less has passed."""
+        self._status.running()
+        self._warn_of_delayed_revocations()
+        if self._observers is not None:
+            self._reads.report()
+            self._observers.on_tick(late)
+
+    def _warn_of_delayed_revocations(self) -> None:
+        due = self._delayed.take_due(self._status.blocking())
+        for record in due:
+            by = {} if record.handler is None else {"handler": record.handler}
+            self._log.warning(
+                "revocation delayed by in-flight record",
+                partition=record.topic_partition,
+                offset=record.offset,
+                seconds=record.seconds,
+                unfinished=record.unfinished,
+                **by,
+            )
+        if due:
+            self._listener.queue_delayed_revocation(due)
+
+    def driver_ended(self) -> None:
+        """Nothing more can happen in this session."""
+        if self._observers is not None:
+            self._observers.on_close()

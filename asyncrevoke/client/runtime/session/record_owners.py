@@ -1,0 +1,156 @@
+"""The owners of a session's records: its handlers, and its task groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from weakref import WeakSet
+
+from asyncrevoke.client.runtime.hooks.running_calls import ReportsRunningCalls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from asyncrevoke.client.model import (
+        BlockingRecord,
+        FailurePause,
+        PollResult,
+        TopicPartition,
+        UnwrittenRecords,
+    )
+    from asyncrevoke.client.runtime.hooks.running_calls import RunningCall
+
+
+class RecordOwner(Protocol):
+    """Runs tasks on records, and is informed at once when their partitions are lost.
+
+    Implemented by :class:`HandlerRunner` and :class:`TrackedTaskGroup`.
+    """
+
+    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """The partitions are lost: cancel the calls on their records."""
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """The positions of the partitions were changed: do not start records from before."""
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """The user has resumed the partitions: start records of them again."""
+
+    def unwritten(self) -> Iterable[UnwrittenRecords]:
+        """The failed records that are held until another topic takes them."""
+        ...
+
+
+@runtime_checkable
+class QueuesRecords(RecordOwner, Protocol):
+    """Has records for which no handler was called yet. Implemented by :class:`HandlerRunner`."""
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Start no record of the partitions until they are resumed."""
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """The partitions are released: start no further record, and let running calls end."""
+
+
+@runtime_checkable
+class ObservesResults(RecordOwner, Protocol):
+    """Also gets the result of each step, before the user does.
+
+    Implemented by :class:`TrackedTaskGroup`.
+    """
+
+    def observe(self, batch: PollResult) -> None:
+        """A step is about to return this result."""
+
+
+@runtime_checkable
+class NamesHandler(Protocol):
+    """Knows which handler has a record. Implemented by :class:`HandlerRunner`."""
+
+    def name_of(self, partition: TopicPartition, offset: int) -> str | None:
+        """The name of the handler or function that has a record; None if unknown."""
+        ...
+
+
+@runtime_checkable
+class ReportsPauses(Protocol):
+    """Pauses partitions until failed records succeed. Implemented by :class:`HandlerRunner`."""
+
+    def failure_pauses(self) -> Iterable[FailurePause]:
+        """The partitions that are paused, and why."""
+        ...
+
+
+class RecordOwners:
+    """Informs each owner about the partitions of its records."""
+
+    def __init__(self) -> None:
+        self._owners: WeakSet[RecordOwner] = WeakSet()
+        self._groups: WeakSet[ObservesResults] = WeakSet()
+
+    def add(self, owner: RecordOwner) -> bool:
+        """Add an owner. Returns whether it sees each result, as task groups do."""
+        self._owners.add(owner)
+        if isinstance(owner, ObservesResults):
+            self._groups.add(owner)
+            return True
+        return False
+
+    def observe(self, result: PollResult) -> None:
+        """A step is about to return this result."""
+        if self._groups:
+            for group in self._groups:
+                group.observe(result)
+
+    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """The partitions are lost: cancel the calls on their records."""
+        for owner in list(self._owners):
+            owner.lose(partitions)
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """The positions of the partitions were changed: do not start records from before."""
+        for owner in list(self._owners):
+            owner.drop(partitions)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Start no record of the partitions until they are resumed."""
+        for owner in list(self._owners):
+            if isinstance(owner, QueuesRecords):
+                owner.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Start records of the partitions again."""
+        for owner in list(self._owners):
+            owner.resume(partitions)
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are released without an announcement: start no handler, and wait for those that
+        run, and for all that was submitted to a task group."""
+        for owner in list(self._owners):
+            if isinstance(owner, QueuesRecords):
+                owner.leave(partitions)
+
+    def failure_pauses(self) -> Iterator[FailurePause]:
+        """Why partitions are paused until failed records succeed."""
+        for owner in self._owners:
+            if isinstance(owner, ReportsPauses):
+                yield from owner.failure_pauses()
+
+    def unwritten(self) -> Iterator[UnwrittenRecords]:
+        """The failed records that are held until another topic takes them."""
+        for owner in list(self._owners):
+            yield from owner.unwritten()
+
+    def name_of(self, record: BlockingRecord) -> str | None:
+        """The handler or function that has a record; None if unknown."""
+        for owner in self._owners:
+            if isinstance(owner, NamesHandler):
+                name = owner.name_of(record.topic_partition, record.offset)
+                if name is not None:
+                    return name
+        return None
+
+    def running(self) -> Iterator[RunningCall]:
+        """The calls of handlers that have not ended."""
+        for owner in self._owners:
+            if isinstance(owner, ReportsRunningCalls):
+                yield from owner.running()

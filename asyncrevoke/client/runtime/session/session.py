@@ -1,0 +1,497 @@
+"""An entered consumer: its steps, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+from asyncrevoke.client.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
+from asyncrevoke.client.model import PollResult
+from asyncrevoke.client.runtime.hooks.application_calls import is_called_by, would_wait
+from asyncrevoke.client.runtime.loop.event_loop import other_event_loop
+from asyncrevoke.client.runtime.loop.poll_boundary import PollBoundary
+from asyncrevoke.client.runtime.session.membership_guard import ConsumerMembership
+from asyncrevoke.client.runtime.session.record_iterator import RecordIterator
+from asyncrevoke.client.runtime.session.shutdown import Shutdown
+from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
+    from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.client.core.partition.completion_map import CompletionMap
+    from asyncrevoke.client.core.partition.reader_records import RecordReader
+    from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.runtime.session.parts import SessionParts
+    from asyncrevoke.client.runtime.session.record_owners import RecordOwner
+
+T = TypeVar("T")
+
+
+# Seconds after which a step yields to the event loop, so that a loop that never awaits does not
+# prevent heartbeats.
+_YIELD_INTERVAL = 0.005
+
+
+class Session:
+    """One core on one event loop, from entering a consumer to closing it.
+
+    Also the :class:`~asyncrevoke.handlers.scheduling.record_source.RecordSource` of handlers and
+    task groups.
+    """
+
+    def __init__(self, parts: SessionParts) -> None:
+        self.core = parts.core
+        self.log = parts.hooks.log
+        self.application_log = parts.hooks.log.of_application()
+        self.config = parts.config
+        self.status = parts.hooks.status
+        self.observers = parts.hooks.observers
+        self.recorder = parts.hooks.recorder
+        self.checks_output_topics = parts.checks_output_topics
+        self.uses_threads = parts.uses_threads
+        self.call_recorder = parts.call_recorder
+        self.wall_clock = parts.wall_clock
+        self.requests = parts.requests
+        self.bootstrap = parts.bootstrap
+        self.lifespans = parts.hooks.lifespans
+        self._driver = parts.driver
+        self.listener = parts.hooks.listener
+        self._owners = parts.hooks.owners
+        self._reads = parts.hooks.reads
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._stepping = False
+        self._yielded_at = 0.0
+        # One deadline for all waits of the shutdown.
+        self.deadline = ShutdownDeadline(parts.driver.now, parts.config.close_timeout)
+        self._shutdown = Shutdown(parts, self.deadline)
+        self.membership = ConsumerMembership(parts.core, parts.driver)
+        self._reader: RecordIterator | None = None
+        self._delays = False
+        # The journal's recorder, while a loop of the user's takes the records.
+        self._loop_recorder = parts.hooks.recorder
+
+    def start(self) -> None:
+        """Begin to connect."""
+        if self.observers is not None:
+            self.observers.on_open()
+        if self.recorder is not None:
+            self.recorder.session_opened(self.core, self._driver)
+        self._driver.start()
+
+    def delay(self, delays: Mapping[str, TopicDelay]) -> None:
+        """Deliver the records of these topics when they are due; see ``ConsumerCore.delay``."""
+        self._delays = bool(delays)
+        self.core.delay(delays)
+
+    # --- calls of the core -----------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The core's clock in seconds."""
+        return self._driver.now()
+
+    def check_thread(self) -> None:
+        """Raise IllegalStateError unless called in the thread that the consumer was entered in."""
+        if threading.get_ident() != self._thread:
+            raise IllegalStateError(
+                "a consumer belongs to the thread and event loop that it was entered in: from "
+                "another thread use loop.call_soon_threadsafe or asyncio.run_coroutine_threadsafe"
+            )
+
+    def check_loop(self) -> None:
+        """Also raise it unless called in the event loop that the consumer was entered in."""
+        self.check_thread()
+        if asyncio.get_running_loop() is not self._loop:
+            raise other_event_loop()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call the core, and carry out its effects. Raises what the core raises."""
+        self.check_thread()
+        if self._driver.error is not None:
+            raise self._driver.error
+        try:
+            return function()
+        finally:
+            self._driver.flush()
+
+    async def ask(self, request: Callable[[], int]) -> object:
+        """Call the core, and wait for the result of the call.
+
+        If cancelled, the request goes on without being waited for.
+        """
+        self.check_loop()
+        if self._driver.error is not None:
+            raise self._driver.error
+        try:
+            future = self._driver.result_of(request())
+        finally:
+            self._driver.flush()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.cancelled() and not _being_cancelled():
+                raise ConsumerClosedError(
+                    "the consumer was closed while this call waited"
+                ) from None
+            raise
+
+    # --- positions -------------------------------------------------------------------------------
+
+    def seek(
+        self, partition: TopicPartition, offset: int, completed: CompletionMap | None = None
+    ) -> None:
+        """Read this offset next, without what is ``completed`` after it. Records of the partition
+        that were not started are dropped."""
+        self.call(lambda: self.core.seek(self.now(), partition, offset, completed))
+        self._owners.drop((partition,))
+
+    async def seek_to(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
+        """Like :meth:`seek`, to the offset of a timestamp, which is looked up."""
+
+        def begin() -> int:
+            call_id = self.core.seek_to(self.now(), partitions, timestamp)
+            self._owners.drop(partitions)
+            return call_id
+
+        await self.ask(begin)
+
+    def pause_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Deliver and start no records of these until they are resumed."""
+        self.call(lambda: self.core.pause(partitions))
+        self._owners.pause(partitions)
+
+    def resume_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Deliver and start records of these again."""
+        self.call(lambda: self.core.resume(self.now(), partitions))
+        self._owners.resume(partitions)
+
+    async def unsubscribe(self) -> None:
+        """Drain, commit, release, and leave the group."""
+        if is_called_by(self.membership):
+            raise would_wait("unsubscribe()", "call it in another task")
+
+        def begin() -> int:
+            self._owners.leave(sorted(self.core.assignment.partitions()))
+            return self.core.unsubscribe(self.now())
+
+        await self.ask(begin)
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    async def step(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - a result, not an error, ends it
+        max_records: int | None = None,
+        *,
+        reader: RecordReader | None = None,
+    ) -> PollResult | None:
+        """One step; None when the consumer is stopping. See ``Consumer.poll``.
+
+        With a ``reader``, that one returns the records to the user.
+        """
+        self.check_loop()
+        if self._stepping:
+            raise IllegalStateError(
+                "another task is waiting for the next batch of this consumer: one loop per "
+                "consumer; share the work with consumer.task_group() or with handlers"
+            )
+        self._stepping = True
+        self._shutdown.step_begun()
+        try:
+            self._reads.report()
+            if self._loop_recorder is not None:
+                self._loop_recorder.step_begun(counts=True)
+            if self.recorder is not None and self.recorder.behind:
+                await self.recorder.flush()
+            result = await self._step(timeout, max_records, reader)
+        except asyncio.CancelledError:
+            self.core.interrupt(self._driver.now())
+            self._driver.flush()
+            raise
+        finally:
+            self._stepping = False
+        if result is None:
+            self._shutdown.loop_ended()
+        else:
+            self._shutdown.step_returned()
+            self._owners.observe(result)
+            if reader is not None:
+                # Its records are reported when it returns them to the user.
+                result = PollResult({}, result.to_be_revoked, result.lost)
+            if self.observers is not None:
+                self.observers.on_poll(result)
+            if self._loop_recorder is not None:
+                self._loop_recorder.batch_returned(result)
+        return result
+
+    async def _step(
+        self, wait: float | None, max_records: int | None, reader: RecordReader | None
+    ) -> PollResult | None:
+        driver = self._driver
+        started = driver.now()
+        deadline = None if wait is None else started + wait
+        if started - self._yielded_at > _YIELD_INTERVAL:
+            # Before anything is taken, so that a cancellation here costs nothing.
+            self._yielded_at = started
+            await asyncio.sleep(0)
+        expired = False
+        while True:
+            if (error := self.listener.take_error()) is not None:
+                raise error
+            if driver.error is not None:
+                raise driver.error
+            driver.wake.clear()
+            # Nothing is awaited from here to the return: records that were taken are delivered.
+            result = self._poll(max_records, reader, expired=expired, until_moved=wait is None)
+            if result is not None:
+                return result
+            if self.core.ended:
+                return None
+            expired = not await driver.wait_until(deadline)
+            self._yielded_at = driver.now()
+
+    def _poll(
+        self,
+        max_records: int | None,
+        reader: RecordReader | None,
+        *,
+        expired: bool,
+        until_moved: bool,
+    ) -> PollResult | None:
+        now = self._driver.now()
+        if self._delays:
+            # The event loop's clock stops while the machine is suspended.
+            self.core.set_wall_clock(self.wall_clock() - now)
+        try:
+            return self.core.poll(
+                now,
+                max_records,
+                expired=expired,
+                records_first=True,
+                until_moved=until_moved,
+                reader=reader,
+            )
+        except AsyncRevokeError:
+            raise
+        except Exception as error:
+            self._driver.fail(error)
+            failure = self._driver.error
+            raise (error if failure is None else failure) from error
+        finally:
+            self._driver.flush()
+            if self.core.owes_plan:
+                # Planning and writing fetch requests takes time: deliver the records first.
+                self._driver.call_soon(self.core.plan_owed)
+            else:
+                self._driver.cancel_call()
+
+    def stop(self) -> None:
+        """End the iterator with its next step, which counts the previous batch. From any thread.
+
+        With handlers, those that run have ``close_timeout`` from now, and the consumer closes.
+        """
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.stop)
+            return
+        if self._shutdown.begun:
+            return
+        if self._shutdown.handlers is not None:
+            self._shutdown.begin()
+        if self._driver.error is None:
+            self.call(lambda: self.core.stop(self.now()))
+            self._driver.wake.set()
+
+    # --- RecordSource ----------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were delivered and are not completed, dropped or lost."""
+        return self.core.assignment.in_flight
+
+    @property
+    def stopping(self) -> bool:
+        """Whether there are no further records."""
+        return self.core.stopping or self._shutdown.begun
+
+    async def poll(self) -> PollResult:
+        """One step; StopAsyncIteration when the consumer is stopping."""
+        result = await self.step()
+        if result is None:
+            raise StopAsyncIteration
+        return result
+
+    async def step_of_reader(self, reader: RecordReader) -> PollResult:
+        """Like :meth:`poll`; ``reader`` returns the records to the user."""
+        result = await self.step(reader=reader)
+        if result is None:
+            raise StopAsyncIteration
+        return result
+
+    def submit(self, record: Record) -> bool:
+        """A task takes this record; False if its partition is lost or released."""
+        if self._loop_recorder is not None:
+            self._loop_recorder.record_submitted(record)
+        return self.core.completion_tracker.submit(record)
+
+    def complete(self, record: Record) -> bool:
+        """The record is completed; False if its partition is lost or released."""
+        if self._loop_recorder is not None:
+            self._loop_recorder.record_completed(record)
+        done = self.core.completion_tracker.complete(self._driver.now(), record)
+        self._driver.flush()
+        return done
+
+    def complete_all(self, records: Sequence[Record]) -> None:
+        """These records are completed; those of lost or released partitions are ignored."""
+        self.core.completion_tracker.complete_all(self._driver.now(), records)
+        self._driver.flush()
+
+    def abandon(self, record: Record) -> None:
+        """The handler of this record has ended without completing it."""
+        self.abandon_all((record,))
+
+    def abandon_all(self, records: Sequence[Record]) -> None:
+        """These records were not started, or their handlers have ended without completing them."""
+        self.core.completion_tracker.abandon_all(self._driver.now(), records)
+        self._driver.flush()
+
+    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
+        """From which offset on a revoke may drop records that were not started."""
+        return self.core.completion_tracker.droppable_from(partition, unstarted)
+
+    def revocation_ends_in(self, partition: TopicPartition) -> float | None:
+        """Seconds until the partition is lost unless it is released; None without a deadline."""
+        return self.core.revocation_ends_in(self._driver.now(), partition)
+
+    def drop_after(self, partition: TopicPartition, offset: int) -> None:
+        """Drop the delivered records after ``offset``; none of them was started."""
+        self.core.completion_tracker.drop_after(self._driver.now(), partition, offset)
+        self._driver.flush()
+
+    def limit_in_flight(self, limits: InFlightLimits) -> None:
+        """From now on these limits apply besides ``max_in_flight``."""
+        self.core.completion_tracker.set_limits(limits)
+
+    def is_revoking(self, partition: TopicPartition) -> bool:
+        """Whether the revocation of this partition was requested and not withdrawn."""
+        return self.core.is_revoking(partition)
+
+    def is_paused(self, partition: TopicPartition) -> bool:
+        """Whether this partition is paused."""
+        return partition in self.core.seeking.paused()
+
+    def pause(self, record: Record) -> None:
+        """Deliver no further records of this record's partition until the user resumes it."""
+        if self.core.owns(record):
+            self.core.pause([record.topic_partition])
+
+    def resume(self, partition: TopicPartition) -> None:
+        """Deliver records of this partition again, if it is assigned and paused."""
+        if self.is_paused(partition):
+            self.core.resume(self._driver.now(), [partition])
+            self._driver.flush()
+
+    def awaiting_library(self) -> AbstractContextManager[None]:
+        """Inside, the caller awaits the library; see :class:`PollBoundary`."""
+        return PollBoundary(self.core, self._driver)
+
+    # --- lifespans -------------------------------------------------------------------------------
+
+    def offset_to_commit(self, partition: TopicPartition) -> int | None:
+        """The offset before which all records of a partition are done."""
+        return self.core.offset_to_commit(partition)
+
+    def has_completed_beyond(self, partition: TopicPartition) -> bool:
+        """Whether this owner has completed a record after :meth:`offset_to_commit`."""
+        return self.core.has_completed_beyond(partition)
+
+    def completion_map(self, partition: TopicPartition) -> str | None:
+        """What is completed after :meth:`offset_to_commit`; None if it does not fit into a map."""
+        return self.core.completion_map(partition)
+
+    def lifespan_entered(self, instance_id: int) -> None:
+        """The records of this assignment of a partition may be delivered."""
+        self.core.lifespan_entered(self._driver.now(), instance_id)
+        self._driver.flush()
+
+    def lifespan_exited(self, instance_id: int) -> None:
+        """This assignment of a partition may be committed for the last time and released."""
+        self.core.lifespan_exited(self._driver.now(), instance_id)
+        self._driver.flush()
+
+    def lifespan_failed(self, instance_id: int, reason: str) -> None:
+        """This assignment of a partition ends without a final commit."""
+        self.core.lifespan_failed(self._driver.now(), instance_id, reason)
+        self._driver.flush()
+
+    # --- counting --------------------------------------------------------------------------------
+
+    def add_owner(self, workers: RecordOwner) -> None:
+        """Inform this owner of records about lost partitions; a task group also of each result."""
+        if self._owners.add(workers):
+            # The next step counts the records that no task has.
+            self.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
+
+    def records(self) -> RecordIterator:
+        """The iterator over single records."""
+        if self._reader is None:
+            self._reader = RecordIterator(self, self.membership, self._loop_recorder)
+            self._reads.read_by(self._reader)
+        return self._reader
+
+    # --- the way out -----------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that has ended the consumer or its handlers; None if there is none."""
+        handlers = self._shutdown.handlers
+        if handlers is not None and handlers.done() and not handlers.cancelled():
+            error = handlers.exception()
+            return self._driver.error if error is None else error
+        return self._driver.error
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the consumer has ended by itself: its partitions are lost."""
+        return self._driver.error is not None
+
+    @property
+    def closing(self) -> bool:
+        """Whether the consumer rejects calls because it is closing or closed."""
+        return self._shutdown.closing
+
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer has closed: no request is sent any more."""
+        return self.closing and self._driver.stopped
+
+    async def handlers_ended(self) -> None:
+        """Return when the handlers have ended, or when the consumer has closed without them."""
+        await self._shutdown.handlers_ended()
+
+    def wait_for(self, handlers: asyncio.Task[None]) -> None:
+        """Let closing wait for the task that runs the handlers."""
+        self._shutdown.wait_for(handlers)
+        self._loop_recorder = None
+        self.core.completion_tracker.track(one_by_one=True)
+
+    def begin_close(self) -> None:
+        """Begin to close. Does not wait."""
+        self._shutdown.begin()
+
+    async def aclose(self, *, graceful: bool = True) -> None:
+        """Close within ``close_timeout``; see :meth:`Shutdown.aclose`."""
+        self.check_loop()
+        if graceful and is_called_by(self.membership, self.listener):
+            raise would_wait("aclose()", "call consumer.stop() instead, and return")
+        self._reads.report()
+        await self._shutdown.aclose(graceful=graceful)
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,256 @@
+"""Closes a consumer: the loop, the handlers, the group, the connections; within one deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from asyncrevoke.client.core.io.deadline import Deadline
+from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.runtime.session.parts import SessionParts
+    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
+
+# Seconds for the final commit and for leaving the group if a close does not wait for work.
+URGENT_CLOSE_SECONDS = 5.0
+# Seconds after the deadline for the listener's last callbacks, and for the journal's last rows.
+_AFTER_DEADLINE = 0.25
+# Handlers that one log line names.
+_NAMED = 20
+
+
+class Shutdown:
+    """Closes once, however many wait for it, within one deadline.
+
+    The ``deadline`` begins when closing begins, or earlier, when a consumer with handlers is
+    stopped or fails. If a task other than the one that closes has the last batch, its next step is
+    waited for, so that the batch counts. Handlers are waited for too. ``aclose(graceful=False)``
+    and a cancellation end both waits.
+    """
+
+    def __init__(self, parts: SessionParts, deadline: ShutdownDeadline) -> None:
+        self._core = parts.core
+        self._driver = parts.driver
+        self._listener = parts.hooks.listener
+        self._log = parts.hooks.log
+        self._status = parts.hooks.status
+        self._recorder = parts.hooks.recorder
+        self._deadline = deadline
+        self._loop = asyncio.get_running_loop()
+        # The task whose loop has the last batch, as far as is known.
+        self._iterating_task: asyncio.Task[object] | None = None
+        self.handlers: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._close_requested = False
+        self._iteration_ended: asyncio.Future[None] = self._loop.create_future()
+        self._urgent: asyncio.Future[None] = self._loop.create_future()
+        # Whether a call has raised the error of closing.
+        self._failure_raised = False
+        # Resolved when everything has ended.
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def begun(self) -> bool:
+        """Whether closing has begun, so that nothing new is started."""
+        return self._closing is not None
+
+    @property
+    def closing(self) -> bool:
+        """Whether the consumer rejects calls; running handlers may still use it before that."""
+        if self._closing is None:
+            return False
+        return self._close_requested or self.handlers is None or self.handlers.done()
+
+    def wait_for(self, handlers: asyncio.Task[None]) -> None:
+        """Let closing wait for the task that runs the handlers."""
+        self.handlers = handlers
+
+    def step_begun(self) -> None:
+        """The loop asks for its next batch: no task works on the last one any more."""
+        self._iterating_task = None
+
+    def step_returned(self) -> None:
+        """The current task has been given a batch."""
+        self._iterating_task = asyncio.current_task()
+
+    def loop_ended(self) -> None:
+        """The loop has ended; closing need not wait for it."""
+        _resolve(self._iteration_ended)
+
+    def begin(self) -> None:
+        """Begin to close unless it has begun. Does not wait."""
+        self._closing = self._close_task(None)
+
+    def _close_task(self, caller: asyncio.Task[object] | None) -> asyncio.Task[None]:
+        if self._closing is None:
+            deadline = self._deadline.begin()
+            closing = self._close(caller, deadline)
+            self._closing = self._loop.create_task(closing, name="asyncrevoke close")
+        elif caller is not None and caller is self._iterating_task:
+            self.loop_ended()
+        return self._closing
+
+    async def handlers_ended(self) -> None:
+        """Return when the handlers have ended, or when the consumer has closed without them."""
+        if self.handlers is not None:
+            ends = self.handlers, self.ended
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+
+    async def aclose(self, *, graceful: bool) -> None:
+        """Close. After that, raises an error of the final commit, of leaving, or of the listener,
+        unless an earlier call has raised it.
+
+        ``graceful`` waits for tracked work, and, if called by another task, for the loop's next
+        step. If cancelled, only the final commit and leaving are waited for, at most 5 s; if
+        cancelled again, they go on without being waited for.
+        """
+        self._close_requested = True
+        closing = self._close_task(asyncio.current_task())
+        if not graceful:
+            _resolve(self._urgent)
+        if closing.done() and self._failure_raised:
+            return
+        try:
+            await asyncio.shield(closing)
+        except Exception:
+            self._failure_raised = True
+            raise
+        except asyncio.CancelledError:
+            _resolve(self._urgent)
+            await asyncio.wait((closing,), timeout=URGENT_CLOSE_SECONDS)
+            raise
+
+    async def _close(self, caller: asyncio.Task[object] | None, deadline: Deadline) -> None:
+        failure: Exception | None = None
+        try:
+            try:
+                if self._driver.error is None:
+                    self._core.stop(self._driver.now())
+                    self._driver.flush()
+                    self._driver.wake.set()
+                    await self._wait_for_loop(caller, deadline.work)
+                await self._wait_for_handlers(deadline.work)
+                deadline = await self._leave_group(deadline)
+            except Exception as error:  # noqa: BLE001 - raised when all is closed
+                failure = error
+        finally:
+            try:
+                await self._driver.aclose(deadline.end)
+                self._abandon_handlers()
+                await self._end_journal(deadline.end)
+            except Exception as error:  # noqa: BLE001 - likewise
+                failure = error if failure is None else failure
+            finally:
+                _resolve(self._iteration_ended)
+                _resolve(self.ended)
+        heard = self._listener.take_last_error()
+        if failure is not None and heard is not None:
+            self._log.of_application().error(
+                "rebalance listener failed while closing", exc_info=heard
+            )
+        if failure is not None:
+            raise failure
+        if heard is not None:
+            raise heard
+
+    async def _wait_for_loop(self, caller: asyncio.Task[object] | None, until: float) -> None:
+        body = self._iterating_task
+        if self.handlers is not None or body is None or body is caller or body.done():
+            return
+        # The loop still processes its batch, which counts if the loop asks for the next in time.
+        self._log.info(
+            "closing; waiting for the loop to request its next batch",
+            seconds=max(0.0, until - self._driver.now()),
+        )
+        await self._wait(self._iteration_ended, body, self._urgent, until=until)
+
+    async def _wait_for_handlers(self, until: float) -> None:
+        handlers = self.handlers
+        if handlers is None:
+            return
+        await self._wait(handlers, self._urgent, until=until)
+        if not handlers.done():
+            if not self._urgent.done():
+                self._log_cancelled_handlers()
+            # This cancels all handlers; leaving does not wait for them to exit.
+            handlers.cancel()
+
+    def _log_cancelled_handlers(self) -> None:
+        running = self._status.running()
+        named = [
+            f"{call.handler} {call.topic}-{call.partition} offset {call.offset}"
+            for call in running[:_NAMED]
+        ]
+        self._log.warning(
+            "close_timeout reached; running handlers cancelled, records will be processed again",
+            running=len(running),
+            handlers=named,
+        )
+
+    async def _leave_group(self, deadline: Deadline) -> Deadline:
+        """Leave the group. Returns the deadline of the rest, which may be earlier."""
+        driver = self._driver
+        ended: asyncio.Future[object] | None = None
+        if driver.error is None:
+            if not self._urgent.done():
+                ended = driver.result_of(
+                    self._core.close(driver.now(), graceful=True, deadline=deadline)
+                )
+                await self._wait(ended, self._urgent, until=deadline.work)
+            if ended is None or not ended.done():
+                if self._urgent.done():
+                    left = max(0.0, deadline.end - driver.now())
+                    deadline = Deadline.after(driver.now(), min(URGENT_CLOSE_SECONDS, left))
+                ended = driver.result_of(
+                    self._core.close(driver.now(), graceful=False, deadline=deadline)
+                )
+                await self._wait(ended, until=deadline.end + _AFTER_DEADLINE / 2)
+        await self._wait_for_last_callbacks(deadline.end)
+        if ended is None:
+            return deadline
+        if not ended.done():
+            self._log.warning(
+                "closed without leaving the group; partitions move at session timeout"
+            )
+            ended.cancel()
+        elif not ended.cancelled():
+            ended.result()
+        return deadline
+
+    async def _wait_for_last_callbacks(self, until: float) -> None:
+        if self.handlers is not None:
+            await self._wait(self.handlers, until=until)
+            if not self.handlers.done():
+                # A second time: this cancels what closes resources.
+                self.handlers.cancel()
+                await self._wait(self.handlers, until=until + _AFTER_DEADLINE)
+        await self._driver.listener_called(max(until, self._driver.now() + _AFTER_DEADLINE))
+
+    def _abandon_handlers(self) -> None:
+        handlers = self.handlers
+        if handlers is not None and not handlers.done():
+            self._log.error("resources of handlers did not close when cancelled; abandoned")
+            abandon(handlers)
+
+    async def _end_journal(self, until: float) -> None:
+        if self._recorder is None:
+            return
+        ending = asyncio.ensure_future(self._recorder.aclose())
+        left = max(_AFTER_DEADLINE, until - self._driver.now())
+        await asyncio.wait((ending,), timeout=left)
+        if ending.done():
+            ending.result()
+            return
+        self._log.warning("journal segment not sealed within close_timeout; its log is complete")
+        ending.cancel()
+        await asyncio.wait((ending,), timeout=_AFTER_DEADLINE)
+
+    async def _wait(self, *these: asyncio.Future[Any], until: float) -> None:
+        timeout = max(0.0, until - self._driver.now())
+        await asyncio.wait(these, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,1 @@
+"""What is served over HTTP or written as HTML: the dashboard, health, metrics and reports."""

@@ -1,0 +1,269 @@
+"""Owners of partitions, and figures for each second, of the last ten minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.printable import error_text, printable
+from asyncrevoke.web.dashboard.dead_letter import ShownDeadLetter, contents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from asyncrevoke.client.model import Record
+    from asyncrevoke.web.dashboard.handler_calls import HandlerFigures
+
+KEPT: Final = 600.0
+_MOST_NOTES = 500
+# With more owners, those without a span or sample are removed: members may come and go endlessly.
+_MOST_OWNERS = 1000
+_LONGEST_NAME = 256
+_MOST_DEAD_LETTERS = 200
+_MOST_LETTERS = 50
+_MOST_RESULTS = 200
+
+# "held" by its owner, in a step of a revocation, or "lost", which is followed by no owner.
+State: TypeAlias = Literal["held", "requested", "draining", "committing", "lost"]
+
+
+class Span(NamedTuple):
+    """The owner of a partition from ``began`` (seconds since the epoch) on; "" if it has none."""
+
+    began: float
+    owner: str
+    state: State
+
+
+class Sample(NamedTuple):
+    """Figures of one owner at one time. None is unknown: brokers do not report all figures.
+
+    ``records`` and ``dead_letters`` count from the start. ``records`` are delivered records or, if
+    ``in_flight`` is None, committed ones. ``oldest``: the seconds for which the oldest record in
+    flight has been the oldest. ``state``: that of the membership or of the group.
+    """
+
+    at: float
+    records: int = 0
+    in_flight: int | None = None
+    lag: int = 0
+    dead_letters: int | None = None
+    oldest: float | None = None
+    state: str = ""
+    members: int | None = None
+
+
+class Place(NamedTuple):
+    """The current progress of a partition; None is unknown. ``oldest`` is the lowest offset in
+    flight."""
+
+    partition: TopicPartition
+    owner: str
+    in_flight: int | None
+    oldest: int | None
+    committed: int | None
+    lag: int | None
+
+
+class Unavailable(NamedTuple):
+    """A topic, partition or broker that cannot be read or reached now, and the reason."""
+
+    name: str
+    reason: str
+
+
+class Note(NamedTuple):
+    """An event, as a sentence."""
+
+    at: float
+    owner: str
+    text: str
+
+
+class Pending(NamedTuple):
+    """A revocation that has begun and not ended, its begin, and what it waits for."""
+
+    partition: TopicPartition
+    owner: str
+    state: State
+    since: float
+    waits_for: str = ""
+
+
+class History:
+    """Written by watches and read by the page. Not thread-safe."""
+
+    def __init__(self, title: str, clock: Callable[[], float] = time.time) -> None:
+        self.title = title
+        self.clock = clock
+        self.version = 0
+        self.owners: dict[str, int] = {}
+        self._joined = 0
+        self._most_owners = _MOST_OWNERS
+        self.pending: dict[str, tuple[Pending, ...]] = {}
+        self.places: dict[str, tuple[Place, ...]] = {}
+        self.handlers: dict[str, tuple[HandlerFigures, ...]] = {}
+        self.unavailable: dict[str, tuple[Unavailable, ...]] = {}
+        self._lanes: dict[TopicPartition, deque[Span]] = {}
+        self._samples: dict[str, deque[Sample]] = {}
+        self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)
+        self._listeners: set[asyncio.Event] = set()
+        # By dead letter topic, origin topic and error.
+        self.dead_letters: Counter[tuple[str, str, str]] = Counter()
+        # The newest dead letters with their contents, if the application enables them.
+        self.letters: deque[ShownDeadLetter] = deque(maxlen=_MOST_LETTERS)
+        self._letters = 0
+        # By result topic and handler; "" for records that are published outside of handlers.
+        self.results: Counter[tuple[str, str]] = Counter()
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def join(self, name: str) -> str:
+        """Add an owner: ``name``, with a number if the name is taken."""
+        taken = name = printable(name, _LONGEST_NAME)
+        number = 1
+        while taken in self.owners:
+            number += 1
+            taken = f"{name} #{number}"
+        self._know(taken)
+        return taken
+
+    def count_dead_letter(self, topic: str, origin: str, error: str) -> None:
+        """Count a dead letter. Beyond a limit, new origins and errors count as "others"."""
+        names = (topic, origin, printable(error, _LONGEST_NAME))
+        if names not in self.dead_letters and len(self.dead_letters) >= _MOST_DEAD_LETTERS:
+            names = ("others", "", "")
+        self.dead_letters[names] += 1
+        self.changed()
+
+    def keep_dead_letter(
+        self, owner: str, topic: str, record: Record, error: BaseException
+    ) -> None:
+        """Keep a dead letter with its contents. The oldest one is dropped."""
+        self._letters += 1
+        self.letters.append(
+            ShownDeadLetter(
+                self._letters,
+                self.clock(),
+                owner,
+                topic,
+                record.topic_partition,
+                record.offset,
+                type(error).__name__,
+                contents(record, error_text(error)),
+            )
+        )
+        self.changed()
+
+    def count_results(self, topic: str, handler: str, count: int) -> None:
+        """Count results. Beyond a limit, new topics and handlers count as "others"."""
+        names = (topic, printable(handler, _LONGEST_NAME))
+        if names not in self.results and len(self.results) >= _MOST_RESULTS:
+            names = ("others", "")
+        self.results[names] += count
+        self.changed()
+
+    def _know(self, owner: str) -> None:
+        if owner and owner not in self.owners:
+            self.owners[owner] = self._joined
+            self._joined += 1
+
+    def hold(self, partition: TopicPartition, owner: str, state: State = "held") -> None:
+        """Set the owner and state of a partition."""
+        self._know(owner)
+        lane = self._lanes.setdefault(partition, deque())
+        if not lane or lane[-1][1:] != (owner, state):
+            lane.append(Span(self.clock(), owner, state))
+            self.changed()
+
+    def leave(self, partition: TopicPartition, owner: str, *, lost: bool = False) -> None:
+        """Remove the owner of a partition. Does nothing if the partition has another owner."""
+        lane = self._lanes.get(partition)
+        if lane and lane[-1].owner == owner:
+            if lost:
+                self.hold(partition, owner, "lost")
+            self.hold(partition, "")
+
+    def sample(self, owner: str, sample: Sample) -> None:
+        """Add figures of an owner or of the group, about once a second."""
+        kept = self._samples.setdefault(owner, deque())
+        kept.append(sample)
+        while kept[0].at < sample.at - KEPT - 60:
+            kept.popleft()
+        for partition, lane in [*self._lanes.items()]:
+            while len(lane) > 1 and lane[1].began < sample.at - KEPT - 60:
+                lane.popleft()
+            if not lane[-1].owner and lane[-1].began < sample.at - KEPT - 60:
+                del self._lanes[partition]
+        if len(self.owners) > self._most_owners:
+            self._forget_owners()
+        self.changed()
+
+    def forget(self, owner: str) -> None:
+        """Remove the current progress of an owner that has left."""
+        for known in (self.pending, self.places, self.handlers, self.unavailable):
+            known.pop(owner, None)
+
+    def _forget_owners(self) -> None:
+        shown = {span.owner for lane in self._lanes.values() for span in lane}
+        shown |= {*self._samples, *self.pending, *self.places}
+        newest = [*self.owners][-_MOST_OWNERS // 2 :]
+        shown.update(newest)  # may own nothing yet
+        self.owners = {owner: number for owner, number in self.owners.items() if owner in shown}
+        self._most_owners = max(_MOST_OWNERS, 2 * len(self.owners))
+
+    def note(self, owner: str, text: str) -> None:
+        """Add a note. A long text is cut."""
+        self._notes.append(Note(self.clock(), owner, printable(text)))
+        self.changed()
+
+    def changed(self) -> None:
+        """Wake listeners."""
+        self.version += 1
+        for listener in self._listeners:
+            listener.set()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def listening(self) -> Generator[asyncio.Event]:
+        """An event that each change sets."""
+        event = asyncio.Event()
+        self._listeners.add(event)
+        try:
+            yield event
+        finally:
+            self._listeners.discard(event)
+
+    @property
+    def listeners(self) -> int:
+        """The number of listeners."""
+        return len(self._listeners)
+
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions that have had an owner, sorted."""
+        return sorted(self._lanes)
+
+    def lane(self, partition: TopicPartition) -> Sequence[Span]:
+        """The spans of one partition, oldest first. A span lasts until the next one begins."""
+        return self._lanes.get(partition, ())
+
+    def at(self, partition: TopicPartition, moment: float) -> Span | None:
+        """The span of a partition at a time."""
+        return next((s for s in reversed(self.lane(partition)) if s.began <= moment), None)
+
+    def sampled(self) -> list[str]:
+        """The owners that have figures."""
+        return list(self._samples)
+
+    def samples(self, owner: str, since: float, until: float) -> list[Sample]:
+        """The figures of an owner in a period."""
+        return [s for s in self._samples.get(owner, ()) if since <= s.at <= until]
+
+    def notes(self, until: float, most: int) -> list[Note]:
+        """The newest notes before a time, newest first."""
+        return [note for note in reversed(self._notes) if note.at <= until][:most]
