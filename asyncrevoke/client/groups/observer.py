@@ -110,9 +110,9 @@ async def _list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
 
 async def _describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
     node = await brokers.coordinator(name)
-    offsets = await _committed(brokers, node, name)
     group = await _consumer_group(brokers, node, name)
     if group is not None:
+        offsets = await _committed(brokers, node, name)
         members = tuple(_consumer_member(each, group.assignment_epoch) for each in group.members)
         rebalance = rebalance_blockers.consumer_group_rebalance(
             group.group_state, group.assignment_epoch, members
@@ -120,7 +120,10 @@ async def _describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
         kind, state, assignor = "consumer", group.group_state, group.assignor_name
         epoch: int | None = group.assignment_epoch
     else:
+        # First, so that a broker without DescribeGroups is named as such: librdkafka's mock cluster
+        # also lists no offsets of all partitions.
         classic = await _classic_group(brokers, node, name)
+        offsets = await _committed(brokers, node, name)
         if (classic.protocol_type, classic.group_state) == _NO_GROUP and not offsets:
             raise NoGroupError(f"there is no group {name!r}; asyncrevoke groups lists them")
         members = tuple(map(_classic_member, classic.members))

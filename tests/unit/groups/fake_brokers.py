@@ -85,6 +85,7 @@ class FakeBrokers:
         self.committed = {0: 10, 1: 20}
         self.listed: Any = None
         self.speaks_modern = True
+        self.speaks_classic = True
         self.dead_leader: int | None = None
         self.log_start = 0
         self.end = 25
@@ -126,6 +127,8 @@ class FakeBrokers:
 
     def _classic(self, node: int, _request: object) -> object:
         assert node == 2
+        if not self.speaks_classic:
+            raise UnsupportedRequestError("the broker does not offer DescribeGroups")
         group = classic.DescribedGroup(
             error_code=self.errors.pop() if self.errors else self.error,
             group_id=GroupId("billing"),

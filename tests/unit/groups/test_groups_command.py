@@ -158,6 +158,18 @@ async def test_a_coordinator_that_loads_is_asked_again_but_not_for_ever(
         await describe_group(brokers, "billing", patience=0.0)
 
 
+async def test_a_broker_without_describe_groups_is_named_whatever_it_says_of_offsets(
+    brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def send(*_: object) -> object:
+        raise GroupsError("an invalid response to OffsetFetch")
+
+    monkeypatch.setattr(brokers, "send", send)
+    brokers.speaks_modern = brokers.speaks_classic = False
+    with pytest.raises(GroupsError, match="does not offer DescribeGroups"):
+        await describe_group(brokers, "billing")
+
+
 async def test_brokers_before_kip_848_are_asked_the_old_way(brokers: FakeBrokers) -> None:
     brokers.speaks_modern = False
     brokers.classic = (classic_member("one", tp(0)),)
