@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from typing import Self
 
 
+class Value(msgspec.Struct, frozen=True):
+    """Base of immutable values that are read by name, inside this package. Creating a class of it
+    takes a third of the time of a named tuple's; values that are also unpacked are named tuples."""
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic; ``str`` gives ``"orders-3"``."""
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import io
 import struct
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kio.serial import entity_writer
 
+from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol import messages
 from asyncrevoke.client.protocol.dialects import (
     cluster,
@@ -33,7 +33,6 @@ from asyncrevoke.client.protocol.dialects.versions import (
     Version,
 )
 from asyncrevoke.client.protocol.guard import read_response
-from asyncrevoke.client.protocol.messages import Response
 from asyncrevoke.client.protocol.pieces import read_in_pieces
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from kio.static.protocol import Entity
 
     from asyncrevoke.client.protocol.dialects.dialect import Dialect
-    from asyncrevoke.client.protocol.messages import EntityRequest, Request
+    from asyncrevoke.client.protocol.messages import EntityRequest, Request, Response
 
 
 class UnsupportedVersion(Exception):  # noqa: N818 - as the Kafka protocol calls it
@@ -53,7 +52,7 @@ class MalformedResponse(Exception):  # noqa: N818 - it names what was read
     """Bytes that are not a response to the request."""
 
 
-class DecodedResponse(NamedTuple):
+class DecodedResponse(Value, frozen=True):
     """A response. ``unknown_errors`` are error codes of a newer Kafka; ``message`` has
     ``unknown_server_error`` in their place. ``throttle_time``: for so many seconds the broker reads
     nothing from the connection (KIP-219)."""
@@ -63,8 +62,7 @@ class DecodedResponse(NamedTuple):
     throttle_time: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Spoken:
+class _Spoken(Value, frozen=True):
     """How the versions of a request are encoded."""
 
     api: Api

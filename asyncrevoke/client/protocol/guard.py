@@ -25,7 +25,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity, ResponsePayload
@@ -38,8 +42,7 @@ class HostileFrame(Exception):  # noqa: N818 - it names what was read
     """A frame that ends before what it declares."""
 
 
-@dataclasses.dataclass(slots=True)
-class Walk:
+class Walk(msgspec.Struct):
     """The result of a walk over ``frame``. ``body`` is what was walked, without the response header
     and with the edits applied."""
 
@@ -48,10 +51,10 @@ class Walk:
     # Where the body begins in the frame.
     start: int = 0
     # Start, end and replacement of each, ascending.
-    edits: list[tuple[int, int, bytes]] = dataclasses.field(default_factory=list)
-    unknown_errors: list[int] = dataclasses.field(default_factory=list)
+    edits: list[tuple[int, int, bytes]] = []
+    unknown_errors: list[int] = []
     # How many structures of each limited type the arrays declare.
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    counts: dict[str, int] = {}
     # The end of each array of structures that is not empty, by its start; None: not collected.
     ends: dict[int, int] | None = None
 
@@ -83,7 +86,7 @@ MOST_APIS: Final = 1_000
 _SMALLEST_BATCH: Final = 61
 
 
-class _Limit(NamedTuple):
+class _Limit(Value, frozen=True):
     """How many structures of a type one frame may have: ``most``, and one more for each
     ``bytes_each`` bytes of the frame, if that is set."""
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import io
 import struct
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition, Value
 from asyncrevoke.client.protocol.guard import HostileFrame, read_entity
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ class MalformedMemberData(Exception):  # noqa: N818 - it names what was read
     """A subscription or an assignment that cannot be decoded, mostly of another client."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(Value, frozen=True, kw_only=True):
     """One member's subscription.
 
     ``owned`` (version 1, KIP-429) are the partitions that the member owns, ``generation`` (version

@@ -14,6 +14,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     Compute,
@@ -257,7 +259,7 @@ class OracleState:
             if isinstance(effect, Notify):
                 form = (effect.kind, sorted(effect.partitions))
             elif isinstance(effect, BackgroundHeartbeat):
-                form = effect[:-1]
+                form = msgspec.structs.astuple(effect)[:-1]
             elif isinstance(effect, DecodeBatch):
                 form = (effect.partition, effect.batch.base_offset, effect.from_offset)
             elif isinstance(effect, Compute):

@@ -2,11 +2,11 @@
 
 import struct
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.subscription import (

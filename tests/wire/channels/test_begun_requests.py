@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from wire.channels.broker_channels import (
     HEARTBEAT,
     LONG,
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def _begun(setup: BrokerChannels, outcomes: list[Replied | Failed], **options: Any) -> bool:
-    send = Send(1, HEARTBEAT, setup.node, Channel.HEARTBEAT, LONG)._replace(**options)
+    send = Send(1, HEARTBEAT, setup.node, Channel.HEARTBEAT, LONG)
+    send = msgspec.structs.replace(send, **options)
     return setup.channels.begin(send, outcomes.append)
 
 

@@ -7,9 +7,10 @@ assignment gave them is in their user data, by which the leader moves as few par
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from asyncrevoke.client.core.assignors.assignor import Assignment, RebalanceProtocol
 from asyncrevoke.client.core.assignors.cooperative_sticky import plan
@@ -75,8 +76,8 @@ def with_last_assignment(subscription: Subscription, max_owned: int) -> Subscrip
     try:
         owned, end = read_partitions(data, 0, max_owned)
     except (struct.error, ValueError, MalformedMemberData):
-        return dataclasses.replace(subscription, owned=(), generation=-1, user_data=None)
+        return msgspec.structs.replace(subscription, owned=(), generation=-1, user_data=None)
     generation = -1
     if len(data) >= end + _INT32.size:
         generation = max(_INT32.unpack_from(data, end)[0], -1)
-    return dataclasses.replace(subscription, owned=owned, generation=generation, user_data=None)
+    return msgspec.structs.replace(subscription, owned=owned, generation=generation, user_data=None)

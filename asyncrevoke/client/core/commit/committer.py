@@ -10,7 +10,7 @@ A commit without a response is sent again, and the broker is asked for its offse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
@@ -30,7 +30,7 @@ from asyncrevoke.client.errors import (
     PartitionsError,
     UnsupportedVersionError,
 )
-from asyncrevoke.client.model import GroupMetadata, OffsetAndMetadata, TopicPartition
+from asyncrevoke.client.model import GroupMetadata, OffsetAndMetadata, TopicPartition, Value
 from asyncrevoke.client.protocol.messages import (
     CommitEntry,
     ErrorCode,
@@ -65,7 +65,7 @@ _DELAYS = (
 )
 
 
-class _InFlightCommit(NamedTuple):
+class _InFlightCommit(Value, frozen=True):
     number: int
     node: Node
     member_identity: GroupMetadata

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.io.effects import CompleteRequest
-from asyncrevoke.client.core.partition.instance import PartitionInstance
 from asyncrevoke.client.errors import PartitionLostError
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.core.commit.reactions import CommitterReactions
     from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
 
 
-class Waiter(NamedTuple):
+class Waiter(Value, frozen=True):
     """``needs``: for each instance, the number of the first OffsetCommit that has what was asked
     for. Acknowledged instances are removed; the call is completed when none is left."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from asyncrevoke.client.model import Record
+from asyncrevoke.client.model import Record, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 # The resolution of timestamps: a record that is due within it is due.
 _RESOLUTION = 0.001
@@ -13,7 +15,7 @@ _RESOLUTION = 0.001
 _SHORTEST = 0.01
 
 
-class TopicDelay(NamedTuple):
+class TopicDelay(Value, frozen=True):
     """When the records of one topic are due. ``due(record)``, a pure function that does not raise,
     is in milliseconds since the epoch, 0 for at once. A record waits for at most ``max_delay``
     seconds."""

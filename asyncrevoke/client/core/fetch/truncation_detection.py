@@ -9,12 +9,12 @@ without it).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node
 from asyncrevoke.client.core.io.fatal_error import fatal_error
-from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.client.errors import PartitionsError, TopicAuthorizationError
+from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol.messages import (
     EpochQuery,
     ErrorCode,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
     from asyncrevoke.client.core.io.wait_log import WaitLog
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
+    from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.client.protocol.messages import EpochEnd
 
 _SLOW = 10.0
@@ -37,7 +38,7 @@ _TRIES_FOR_METADATA = 4
 _PASSING = frozenset((ErrorCode.unknown_server_error, ErrorCode.broker_not_available))
 
 
-class EpochCheck(NamedTuple):
+class EpochCheck(Value, frozen=True):
     """What was asked for one cursor; the response counts only if all of it still holds."""
 
     buffer: RecordBuffer

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffer
+from asyncrevoke.client.model import Value
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffer
 
 # Seconds after which a response counts as kept for long.
 _LONG = 60.0
 
 
-class _Viewed(NamedTuple):
+class _Viewed(Value, frozen=True):
     """A response: its buffer, which use of the buffer it is, and since when."""
 
     buffer: ReceiveBuffer

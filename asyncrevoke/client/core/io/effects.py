@@ -8,14 +8,17 @@ event. Who carries them out (the asyncio driver, or a simulation) reports the re
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.model import Record, TopicPartition, Value
 from asyncrevoke.client.printable import host_and_port
-from asyncrevoke.client.protocol.messages import Request, Response
 from asyncrevoke.client.protocol.records import CorruptBatch, RecordBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from asyncrevoke.client.protocol.messages import Request, Response
 
 
 class Node(NamedTuple):
@@ -50,7 +53,7 @@ class Channel(enum.Enum):
 # --- effects -----------------------------------------------------------------------------------
 
 
-class Send(NamedTuple):
+class Send(Value, frozen=True):
     """Send ``message`` to ``node`` over its ``channel``, connecting if need be. Report
     ``Replied`` or ``Failed`` within ``timeout`` seconds.
 
@@ -67,7 +70,7 @@ class Send(NamedTuple):
     silence_timeout: float = float("inf")
 
 
-class ResetConnection(NamedTuple):
+class ResetConnection(Value, frozen=True):
     """Drop the connection of this channel. Outstanding requests fail with DISCONNECTED, and the
     next ``Send`` opens another."""
 
@@ -75,7 +78,7 @@ class ResetConnection(NamedTuple):
     channel: Channel
 
 
-class ProbeBroker(NamedTuple):
+class ProbeBroker(Value, frozen=True):
     """Find out whether ``node`` responds on a connection of its own, and report
     ``BrokerProbed``. ``silence_timeout``: as in ``Send``."""
 
@@ -83,7 +86,7 @@ class ProbeBroker(NamedTuple):
     silence_timeout: float
 
 
-class DropSilentConnections(NamedTuple):
+class DropSilentConnections(Value, frozen=True):
     """Drop the connections to ``node`` with a request sent by ``asked_before`` on which nothing was
     received since ``heard_before`` (the core's clock); outstanding requests fail with DISCONNECTED.
     Also drop idle connections to any broker on which nothing was received since then."""
@@ -93,7 +96,7 @@ class DropSilentConnections(NamedTuple):
     asked_before: float
 
 
-class SetTimer(NamedTuple):
+class SetTimer(Value, frozen=True):
     """Send ``TimerFired(key)`` at time ``at``, or up to ``spread`` seconds later (at random).
     Replaces the timer of this key."""
 
@@ -102,13 +105,13 @@ class SetTimer(NamedTuple):
     spread: float = 0.0
 
 
-class CancelTimer(NamedTuple):
+class CancelTimer(Value, frozen=True):
     """Forget the timer of this key."""
 
     key: str
 
 
-class BackgroundHeartbeat(NamedTuple):
+class BackgroundHeartbeat(Value, frozen=True):
     """A heartbeat that a thread may send while the event loop is blocked: ``message`` to ``node``
     over its own connection, one at a time and ``interval`` seconds apart. Each is reported by
     ``BackgroundHeartbeatReply``. The next is ``next_message(response)``, a pure function; None ends
@@ -122,11 +125,11 @@ class BackgroundHeartbeat(NamedTuple):
     next_message: Callable[[Response], Request | None]
 
 
-class StopBackgroundHeartbeat(NamedTuple):
+class StopBackgroundHeartbeat(Value, frozen=True):
     """The thread may send no heartbeat until the next ``BackgroundHeartbeat``."""
 
 
-class DecodeBatch(NamedTuple):
+class DecodeBatch(Value, frozen=True):
     """Decode a large batch in a thread, and report what :meth:`run` returns, a pure
     function."""
 
@@ -145,7 +148,7 @@ class DecodeBatch(NamedTuple):
         return BatchDecoded(self.request_id, records)
 
 
-class Compute(NamedTuple):
+class Compute(Value, frozen=True):
     """Call ``work``, a pure function, in a thread, and report what :meth:`run` returns."""
 
     computation_id: int
@@ -159,7 +162,7 @@ class Compute(NamedTuple):
             return Computed(self.computation_id, error)
 
 
-class WakePoller(NamedTuple):
+class WakePoller(Value, frozen=True):
     """Call ``poll`` again if one waits."""
 
 
@@ -171,7 +174,7 @@ class NotifyKind(enum.Enum):
     LOST = "lost"
 
 
-class Notify(NamedTuple):
+class Notify(Value, frozen=True):
     """Call the listener, as a notification (KIP-429). ``partitions`` is never empty. Delivery of
     the instances with ``instance_ids`` waits until ``listener_called``. ``released`` are the last
     positions of partitions that are not assigned any more."""
@@ -182,7 +185,7 @@ class Notify(NamedTuple):
     released: Mapping[TopicPartition, int | None] = MappingProxyType({})
 
 
-class EnterLifespan(NamedTuple):
+class EnterLifespan(Value, frozen=True):
     """Enter the lifespan of a partition, which reads from ``position``; report
     ``lifespan_entered``, ``lifespan_exited`` or ``lifespan_failed``."""
 
@@ -191,7 +194,7 @@ class EnterLifespan(NamedTuple):
     position: int
 
 
-class ExitLifespan(NamedTuple):
+class ExitLifespan(Value, frozen=True):
     """Exit this lifespan, or stop entering it; report ``lifespan_exited`` or
     ``lifespan_failed``. Unless ``drained``, handlers of the partition may still run."""
 
@@ -199,13 +202,13 @@ class ExitLifespan(NamedTuple):
     drained: bool
 
 
-class LoseLifespan(NamedTuple):
+class LoseLifespan(Value, frozen=True):
     """The partition of this lifespan is lost: end it without keeping anything."""
 
     instance_id: int
 
 
-class Emit(NamedTuple):
+class Emit(Value, frozen=True):
     """An event for logs, journal and dashboard; ``level`` is one of ``logging``, in lower case."""
 
     level: str
@@ -213,7 +216,7 @@ class Emit(NamedTuple):
     fields: dict[str, object]
 
 
-class CompleteRequest(NamedTuple):
+class CompleteRequest(Value, frozen=True):
     """A call of the user (commit, look-up, unsubscribe, close) has ended. One for each call id."""
 
     call_id: int
@@ -257,14 +260,14 @@ class FailureKind(enum.Enum):
     UNSUPPORTED = "unsupported"  # the broker offers no version of this request that is implemented
 
 
-class Replied(NamedTuple):
+class Replied(Value, frozen=True):
     """The response to a ``Send``."""
 
     request_id: int
     message: Response
 
 
-class Failed(NamedTuple):
+class Failed(Value, frozen=True):
     """A ``Send`` that got no response; ``detail`` is a sentence for a log line."""
 
     request_id: int
@@ -272,7 +275,7 @@ class Failed(NamedTuple):
     detail: str = ""
 
 
-class BackgroundHeartbeatReply(NamedTuple):
+class BackgroundHeartbeatReply(Value, frozen=True):
     """The reply to a ``BackgroundHeartbeat`` that was sent at ``sent_at`` (the core's clock), in
     order when the event loop runs again."""
 
@@ -281,27 +284,27 @@ class BackgroundHeartbeatReply(NamedTuple):
     reply: Response | Failed
 
 
-class TimerFired(NamedTuple):
+class TimerFired(Value, frozen=True):
     """The timer of ``key`` has expired."""
 
     key: str
 
 
-class BatchDecoded(NamedTuple):
+class BatchDecoded(Value, frozen=True):
     """The records of a ``DecodeBatch``, or the error."""
 
     request_id: int
     records: list[Record] | CorruptBatch
 
 
-class Computed(NamedTuple):
+class Computed(Value, frozen=True):
     """What the work of a ``Compute`` has returned, or the exception that it has raised."""
 
     computation_id: int
     result: object
 
 
-class ConnectionSilent(NamedTuple):
+class ConnectionSilent(Value, frozen=True):
     """A request is outstanding on a connection to ``node``, and nothing was received on it since
     ``since``, for the silence timeout. It stays open for as long again."""
 
@@ -309,7 +312,7 @@ class ConnectionSilent(NamedTuple):
     since: float
 
 
-class BrokerThrottled(NamedTuple):
+class BrokerThrottled(Value, frozen=True):
     """A quota is exceeded: ``node`` has returned this ``throttle_time`` in seconds to ``request``,
     and reads nothing from the connection before it is over (KIP-219)."""
 
@@ -318,7 +321,7 @@ class BrokerThrottled(NamedTuple):
     throttle_time: float
 
 
-class BrokerProbed(NamedTuple):
+class BrokerProbed(Value, frozen=True):
     """The result of a ``ProbeBroker``, on a connection opened at ``begun_at``."""
 
     node: Node

@@ -6,7 +6,9 @@ not skip them (``docs/internals/decisions/consumer.md``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import TopicPartition
 
 
-class _Beginning(NamedTuple):
+class _Beginning(Value, frozen=True):
     """A topic when its subscription began: the number of its partitions, and its id if brokers send
     ids."""
 

@@ -5,10 +5,10 @@ An assignment that is invalid or too large assigns no partitions; the membership
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.config.topics import MAX_ASSIGNED
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition, Value
 from asyncrevoke.client.protocol.subscription import MalformedMemberData, decode_assignment
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _MAX_BYTES = 4 * 2**20
 _MAX_UNKNOWN = 10_000
 
 
-class ReceivedAssignment(NamedTuple):
+class ReceivedAssignment(Value, frozen=True):
     """``user_data`` as the leader sent it. ``unreadable``: the reason why nothing of it is used;
     ``ignored``: the part that is not used. None if there is none."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.membership.added_partitions import AddedPartitions
 from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.client.core.membership.pattern import PatternSubscription
-from asyncrevoke.client.model import BrokerPattern, TopicPartition
+from asyncrevoke.client.model import BrokerPattern, TopicPartition, Value
 
 if TYPE_CHECKING:
     import re
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Membership = ConsumerGroupMembership | ClassicMembership | ManualMembership
 
 
-class _Choice(NamedTuple):
+class _Choice(Value, frozen=True):
     """What to read: the topics or the pattern of the subscription, or these partitions."""
 
     partitions: tuple[TopicPartition, ...] | None = None

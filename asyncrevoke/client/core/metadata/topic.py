@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol.messages import ErrorCode, PartitionMetadata
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _LEADER_ID = attrgetter("leader_id")
 _GONE_AFTER = 1.0
 
 
-class KnownPartitions(NamedTuple):
+class KnownPartitions(Value, frozen=True):
     """Numbers of partitions, ascending, with their leaders, and the ids of all leaders."""
 
     numbers: tuple[int, ...]
@@ -29,7 +30,7 @@ class KnownPartitions(NamedTuple):
     leader_ids: frozenset[int]
 
 
-class TopicPartitions(NamedTuple):
+class TopicPartitions(Value, frozen=True):
     """The partitions of a topic that a response names. Their leaders are the latest that are known,
     because a broker that lags behind may name former ones."""
 

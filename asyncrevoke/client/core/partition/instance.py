@@ -12,7 +12,9 @@ that the group has taken away, or that misses its deadline, is LOST. RELEASED an
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
@@ -51,7 +53,7 @@ _DELIVERED = frozenset((LifespanState.NONE, LifespanState.ENTERED))
 _UNFINISHED = frozenset((LifespanState.ENTERING, LifespanState.ENTERED, LifespanState.EXITING))
 
 
-class Permissions(NamedTuple):
+class Permissions(Value, frozen=True):
     """What an instance may do in a state."""
 
     fetch: bool

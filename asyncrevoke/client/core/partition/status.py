@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition, Value
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.assignment import Assignment
 
 
-class PartitionStatus(NamedTuple):
+class PartitionStatus(Value, frozen=True):
     """One assigned partition.
 
     ``revoking`` is ``"requested"`` until a step has announced it, ``"draining"`` while records are

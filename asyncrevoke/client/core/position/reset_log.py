@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.io.outbox import Outbox
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 _NAMED = 100
 
 
-class ResetCause(NamedTuple):
+class ResetCause(Value, frozen=True):
     """Why a position is reset, and by which policy."""
 
     out_of_range: bool

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.io.effects import CompleteRequest
 from asyncrevoke.client.core.partition.instance import InstanceState
 from asyncrevoke.client.core.partition.record_buffer import RecordBuffer, SoughtTime
 from asyncrevoke.client.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
+from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol.messages import EARLIEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.assignment import Assignment
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.client.core.position.reactions import PositionReactions
     from asyncrevoke.client.core.position.resolver import PositionResolver
     from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
 
 
-class _Outside(NamedTuple):
+class _Outside(Value, frozen=True):
     """A buffer whose position is outside the log; ``rereads``: that of records to be read again."""
 
     buffer: RecordBuffer | None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, TypeVar, cast
+
+import msgspec
+
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,8 +39,7 @@ class _OfPartition(Protocol):
 _Entry = TypeVar("_Entry", bound=_OfPartition)
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Value, frozen=True):
     """Encodes a request in one version, and decodes the response.
 
     ``build`` and ``read`` are for one type of message, the key of this dialect in ``codec``.
@@ -54,8 +56,7 @@ class Dialect:
     shortcut: Shortcut | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Shortcut:
+class Shortcut(Value, frozen=True):
     """Encodes a request, and decodes the response at an offset in a frame. Both return None for
     what only kio handles."""
 
@@ -78,7 +79,7 @@ def with_shortcut(
     read: Callable[[bytes | memoryview, int, _Request | None], Response | None],
 ) -> Dialect:
     """The dialect with a shortcut."""
-    return replace(
+    return msgspec.structs.replace(
         dialect,
         shortcut=Shortcut(
             cast("Callable[[Request], bytes | None]", write),

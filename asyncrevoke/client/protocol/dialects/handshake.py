@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from asyncrevoke.client.protocol.dialects.dialect import (
     Dialect,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from asyncrevoke.client.model import Value
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -21,7 +23,7 @@ class Version(NamedTuple):
     lacks: str = ""
 
 
-class Api(NamedTuple):
+class Api(Value, frozen=True):
     """A request. ``purpose``: what is done with it. ``versions`` are those that are implemented,
     the preferred one first. ``without``: what happens, or helps, if a broker shares no version, as
     a sentence without its full stop."""

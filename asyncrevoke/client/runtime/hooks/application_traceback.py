@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import sysconfig
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.client.printable import LONGEST_MESSAGE, class_name, error_text, reportable
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 # The methods of dataclasses are in "<string>".
 _LIBRARY: Final = (__file__.rsplit(os.sep, 4)[0], "<frozen ", "<string>")
-_STANDARD: Final = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+# The folder of its modules. sysconfig would import all that Python was built with.
+_STANDARD: Final = asyncio.__file__.rsplit(os.sep, 2)[0]
 _INSTALLED: Final = ("site-packages", "dist-packages")
 # Causes of an error, and members of a group, that are logged if one of them is shortened.
 _MOST_CAUSES: Final = 20

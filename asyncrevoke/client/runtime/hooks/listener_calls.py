@@ -57,7 +57,12 @@ class ListenerCalls:
     def queue(self, notifications: Iterable[Notify]) -> None:
         """Queue these calls, in the order lost, revoked, assigned."""
         self._pending.extend(
-            _Call(f"on_partitions_{notify.kind.value}", *notify[1:])
+            _Call(
+                f"on_partitions_{notify.kind.value}",
+                notify.partitions,
+                notify.instance_ids,
+                notify.released,
+            )
             for notify in sorted(notifications, key=lambda notify: _ORDER[notify.kind])
         )
 

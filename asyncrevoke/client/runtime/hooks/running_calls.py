@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from asyncrevoke.client.model import RunningHandler
+from asyncrevoke.client.model import RunningHandler, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 HANDLER_GRACE = 5.0
 
 
-class RunningCall(NamedTuple):
+class RunningCall(Value, frozen=True):
     """A call that has not ended; ``item`` is its record or batch."""
 
     item: object

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-import sysconfig
 from typing import Final
 
 _PACKAGE: Final = __file__.rsplit(os.sep, 4)[0] + os.sep
-_STDLIB: Final = tuple(
-    path + os.sep for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-)
+# sysconfig would import all that Python was built with.
+_STDLIB: Final = asyncio.__file__.rsplit(os.sep, 2)[0] + os.sep
 _INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 

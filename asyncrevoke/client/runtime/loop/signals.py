@@ -7,11 +7,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -19,7 +20,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LATE = 0.75
 
 
-class _Drain(NamedTuple):
+class _Drain(Value, frozen=True):
     """What a signal does to one running consumer; ``left`` is set when the consumer has closed."""
 
     loop: asyncio.AbstractEventLoop

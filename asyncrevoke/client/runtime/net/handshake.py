@@ -13,12 +13,12 @@ declared size, before memory is taken for them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec.structs import replace
 
 from asyncrevoke.client.config.software import __version__
+from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol import codec
 from asyncrevoke.client.protocol.codec import MalformedResponse
 from asyncrevoke.client.protocol.messages import (
@@ -41,6 +41,8 @@ from asyncrevoke.client.runtime.net.frames import Frames, FrameTooLargeError
 from asyncrevoke.client.runtime.net.sockets import FAILED_ADDRESSES, abort_transport, connect_socket
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.protocol.messages import Request, Response
@@ -63,7 +65,7 @@ _LARGEST_SASL: Final = 64 * 1024
 _MOST_ADDRESSES: Final = 1_000
 
 
-class OpenedConnection(NamedTuple):
+class OpenedConnection(Value, frozen=True):
     """A connection over which requests may be sent.
 
     ``versions`` are those that the broker offers, by API key; ``session`` is None if it never has

@@ -9,7 +9,9 @@ import socket
 import sys
 from collections import deque
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +36,7 @@ _MOST_FAILED: Final = 1_000
 _HAS_LOW_WATER_MARK: Final = sys.platform in ("linux", "darwin")
 
 
-class _Address(NamedTuple):
+class _Address(Value, frozen=True):
     """An address of a host."""
 
     family: int

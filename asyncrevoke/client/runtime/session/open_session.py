@@ -7,12 +7,13 @@ import time
 import uuid
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.client.core.consumer_core import ConsumerCore
 from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol.records import LARGEST_UNPACKED, decode_batches
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
@@ -49,8 +50,7 @@ class SessionReceiver(Protocol):
         """The consumer has opened this session, and not started it yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Value, frozen=True, kw_only=True):
     """Replaces sockets and brokers in tests.
 
     ``jitter`` spreads timers, ``call_recorder`` records the calls of handlers, ``wall_clock``

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.status import SessionStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionHooks:
+class SessionHooks(Value, frozen=True, kw_only=True):
     """What is informed of events in a session.
 
     ``observers`` and ``recorder`` (of the journal) are None if there are none.
@@ -42,8 +42,7 @@ class SessionHooks:
     recorder: SessionRecorder | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionParts:
+class SessionParts(Value, frozen=True, kw_only=True):
     """What a session is made of; ``open_session`` creates it.
 
     ``requests`` sends over its connections, and ``bootstrap`` are the addresses to begin with.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -266,7 +266,7 @@ def racks_of(
     partitions, members = group
     placed = [
         member._replace(
-            subscription=dataclasses.replace(
+            subscription=msgspec.structs.replace(
                 member.subscription, rack=draw(st.sampled_from(["a", "b", "c", None]))
             )
         )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from asyncrevoke.client.core.assignors import (
@@ -48,7 +47,7 @@ def member(
 
 
 def in_rack(rack: str, of: Member) -> Member:
-    return of._replace(subscription=dataclasses.replace(of.subscription, rack=rack))
+    return of._replace(subscription=msgspec.structs.replace(of.subscription, rack=rack))
 
 
 def t(*numbers: int, topic: str = "t") -> list[TopicPartition]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +22,7 @@ _WITHHELD = 1
 _MAPS_ARE_READ = 2
 
 
-class AssignmentUserData(NamedTuple):
+class AssignmentUserData(Value, frozen=True):
     """``withheld``: partitions wait for their present owners: another rebalance will follow soon.
     ``partitions``: a checksum of the topics and partitions that the leader assigned.
     ``maps_are_read``: every member reads completion maps."""

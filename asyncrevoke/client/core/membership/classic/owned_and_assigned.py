@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from asyncrevoke.client.core.partition.instance import PartitionInstance
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.client.core.partition.assignment import Assignment
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
 
 
-class AssignmentChange(NamedTuple):
+class AssignmentChange(Value, frozen=True):
     """What a new assignment means for the partitions of this member."""
 
     # Reported as owned, and not assigned: until the next join without them, no member gets them,

@@ -11,13 +11,14 @@ the next heartbeats of the event loop are full.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed
 from asyncrevoke.client.core.io.link_silence import silence_timeout_of
+from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol.messages import ConsumerGroupHeartbeatResponse, ErrorCode
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
 
 
-class _BackgroundNews(NamedTuple):
+class _BackgroundNews(Value, frozen=True):
     """At ``at`` the thread received a response with what the coordinator may have decided after
     ``since``. The member learns it by a later heartbeat."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from typing import TYPE_CHECKING
 
@@ -50,14 +49,14 @@ def test_a_valid_subscription_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a\n", "a/b", "a\0"])
 def test_names_that_no_topic_can_have_are_ignored_with_what_is_claimed_of_them(name: str) -> None:
     claimed = (TopicPartition(name, 0), tp(1), tp(3))
-    hostile = dataclasses.replace(VALID, topics=("orders", name), owned=claimed)
+    hostile = structs.replace(VALID, topics=("orders", name), owned=claimed)
     reported = read_subscription(encode_subscription(hostile), 5, RANGE)
     assert reported.subscription == VALID
     assert len(reported.ignored) == 2
 
 
 def test_topics_and_partitions_that_are_named_twice_count_once() -> None:
-    twice = dataclasses.replace(VALID, topics=("orders", "orders"), owned=VALID.owned * 2)
+    twice = structs.replace(VALID, topics=("orders", "orders"), owned=VALID.owned * 2)
     assert read(twice) == VALID
 
 
@@ -66,7 +65,7 @@ def test_topics_and_partitions_that_are_named_twice_count_once() -> None:
 def test_a_generation_that_has_not_been_counts_as_the_last_one(
     generation: int, version: int
 ) -> None:
-    hostile = dataclasses.replace(
+    hostile = structs.replace(
         VALID, generation=generation, user_data=struct.pack(">i", generation) + b"more"
     )
     taken = read(hostile, version)
@@ -84,11 +83,11 @@ def test_owned_partitions_that_are_not_valid_are_ignored_and_the_topics_count() 
 
 
 def test_a_negative_generation_is_none() -> None:
-    assert generation_of(read(dataclasses.replace(VALID, generation=-(2**31)))) == -1
+    assert generation_of(read(structs.replace(VALID, generation=-(2**31)))) == -1
 
 
 def too_long() -> bytes:
-    return encode_subscription(dataclasses.replace(VALID, user_data=bytes(MAX_BYTES)))
+    return encode_subscription(structs.replace(VALID, user_data=bytes(MAX_BYTES)))
 
 
 def too_many_topics() -> bytes:
@@ -102,7 +101,7 @@ def too_many_partitions() -> bytes:
 
 
 def a_negative_partition() -> bytes:
-    return encode_subscription(dataclasses.replace(VALID, owned=(tp(-1),)))
+    return encode_subscription(structs.replace(VALID, owned=(tp(-1),)))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,7 @@ def test_what_another_leader_has_assigned_in_between_is_not_held_against_anybody
 
 
 def sticky(data: bytes | None) -> Subscription:
-    subscription = dataclasses.replace(VALID, owned=(), generation=-1, user_data=data)
+    subscription = structs.replace(VALID, owned=(), generation=-1, user_data=data)
     return read_subscription(encode_subscription(subscription), 5, STICKY).subscription
 
 

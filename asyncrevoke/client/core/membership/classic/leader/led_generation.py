@@ -5,8 +5,9 @@ Pure functions for any thread: in a large group they would block the event loop.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from asyncrevoke.client.config.topics import MAX_TOPICS
 from asyncrevoke.client.core.assignors.assignor import Assignor, RebalanceProtocol, assign
@@ -27,7 +28,7 @@ from asyncrevoke.client.core.membership.classic.leader.reported_subscription imp
     read_subscription,
 )
 from asyncrevoke.client.core.membership.classic.subscription_user_data import has_mark, reads_maps
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import TopicPartition, Value
 from asyncrevoke.client.protocol.subscription import Subscription, encode_assignment
 
 if TYPE_CHECKING:
@@ -76,14 +77,14 @@ class LedGeneration:
         return reported + sum(len(numbers or ()) for numbers in partitions.values())
 
 
-class ReadGeneration(NamedTuple):
+class ReadGeneration(Value, frozen=True):
     """``faulty`` are the members whose subscriptions are partly or wholly ignored."""
 
     generation: LedGeneration
     faulty: tuple[tuple[str, ReportedSubscription], ...]
 
 
-class AssignmentPlan(NamedTuple):
+class AssignmentPlan(Value, frozen=True):
     """``violations`` are partitions that a foreign assignor gave to a second owner, and ``owners``
     the members by their assigned partitions."""
 
@@ -168,7 +169,7 @@ def _without_false_claims(
     if not false:
         return reported
     return reported._replace(
-        subscription=dataclasses.replace(subscription, owned=tuple(owned)),
+        subscription=msgspec.structs.replace(subscription, owned=tuple(owned)),
         ignored=(*reported.ignored, f"{false} owned partitions that were assigned to others"),
     )
 

@@ -8,8 +8,9 @@ as the one before the present one.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from asyncrevoke.client.config.topics import MAX_TOPICS, is_legal_topic
 from asyncrevoke.client.core.assignors.ownership import encode_generation, generation_of
@@ -73,7 +74,7 @@ def read_subscription(metadata: bytes, generation: int, assignor: Assignor) -> R
         if user_data is not None and len(user_data) >= len(encoded):
             user_data = encoded + user_data[len(encoded) :]
     return ReportedSubscription(
-        dataclasses.replace(
+        msgspec.structs.replace(
             subscription,
             topics=topics,
             owned=tuple(tp for tp in owned if tp.topic not in foreign),
