@@ -12,12 +12,8 @@ from simulation.schedules.schedule import Disturbance, GroupMode, IncidentKind, 
 def draw_with_lifespans(
     seed: int, mode: GroupMode | None = None, disturbance: Disturbance | None = None
 ) -> Schedule:
-    """The schedule of a seed, :func:`with_lifespans`. Members of a group that is converted may have
-    a partition in common for a while: it is never drawn."""
-    schedule = draw(seed, mode, disturbance)
-    if schedule.mode is GroupMode.CONVERTED:
-        schedule = draw(seed, GroupMode.MIXED, disturbance)
-    return with_lifespans(schedule)
+    """The schedule of a seed, :func:`with_lifespans`."""
+    return with_lifespans(draw(seed, mode, disturbance))
 
 
 def with_lifespans(schedule: Schedule) -> Schedule:

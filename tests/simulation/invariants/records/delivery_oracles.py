@@ -45,8 +45,8 @@ class DeliveryOracles:
         # Where gaps were dropped: the members of which the group knew whether they read maps, the
         # last record of those gaps, and where delivery had come to.
         self._told_of_gaps: dict[TopicPartition, tuple[frozenset[int], int, int]] = {}
-        # Commits of former owners may have rewound these behind the backs of the present ones.
-        self._contested: set[TopicPartition] = set()
+        # Two members may have these: commits of one may rewind those of the other.
+        self.shared: set[TopicPartition] = set()
 
     # --- poll results ----------------------------------------------------------------------------
 
@@ -262,14 +262,14 @@ class DeliveryOracles:
             self._lasting.discard(partition)
             self._repairing.pop(partition, None)
             self._stored.pop(partition, None)
-            self._contested.discard(partition)
+            self.shared.discard(partition)
             self._told_of_gaps.pop(partition, None)
         for key in [key for key in self._told if key[1].topic == topic]:
             del self._told[key]
 
     def contested(self, partition: TopicPartition, cause: str) -> None:
         """Two members have it, and neither can know of the other: both may commit."""
-        self._contested.add(partition)
+        self.shared.add(partition)
         self.of(partition).may_repeat(cause, 2**63)
 
     # --- records ---------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class DeliveryOracles:
             self._rewound.pop(partition, None)
             return
         if old is not None and (new.offset < old or (late and self._stored[partition] < ended)):
-            if partition in self._contested:
+            if partition in self.shared:
                 return
             if not late:
                 raise Violation(
@@ -476,7 +476,7 @@ class DeliveryOracles:
                 continue
             stored = self._state.brokers.group.offsets.get(partition)
             rewound = partition in (self._lasting if released else self._rewound)
-            contested = stored is not None and partition in self._contested
+            contested = stored is not None and partition in self.shared
             behind = stored is None or log.end > stored.offset
             if behind and not rewound and not contested:
                 committed = "nothing" if stored is None else stored.offset
