@@ -56,7 +56,12 @@ process.exit(0)
 JS
 ./kfake >address &
 broker=$!
-until [ -s address ]; do sleep 0.1; done
+for ((waited = 0; waited < 100; waited++)); do
+  [ ! -s address ] || break
+  kill -0 "$broker" || { echo "kfake has ended" >&2; exit 1; }
+  sleep 0.1
+done
+[ -s address ] || { echo "kfake gave no address within 10 s" >&2; exit 1; }
 echo "@platformatic/kafka $version, node $(node --version)"
 { node read.mjs "$(cat address)" default; node read.mjs "$(cat address)" manual; } | tee seen
 grep -qx "default: 10 records returned, committed offset 500" seen

@@ -106,7 +106,7 @@ def read_dead_letter(record: Record) -> StoredDeadLetter | NoDeadLetter:
     if not topic:
         return NoDeadLetter(record, "it has no headers of a dead letter")
     if not is_legal_topic(topic):
-        return NoDeadLetter(record, f"its origin {topic!r:.100} is no name of a topic")
+        return NoDeadLetter(record, f"its origin {topic!r:.100} is not a valid topic name")
     if partition is None or offset is None:
         return NoDeadLetter(record, "its origin has no valid partition and offset")
     return StoredDeadLetter(

@@ -70,7 +70,7 @@ def _parts(target: str) -> tuple[str, str]:
         )
     if not module or dotted != module:
         raise TargetError(
-            f"{shown_option(module)} is no name of a module: write it as in an import statement, "
+            f"{shown_option(module)} is not a module name: write it as in an import statement, "
             f"as {example}"
         )
     return module, attribute

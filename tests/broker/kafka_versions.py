@@ -1,6 +1,6 @@
 """Runs broker tests against several versions of Apache Kafka, one after the other.
 
-    python tests/broker/kafka_versions.py [--versions 3.9.1 4.4.0] [PYTEST ARGUMENTS ...]
+    PYTHONPATH=tests python -m broker.kafka_versions [--versions 3.9.1 4.4.0] [PYTEST ARGUMENTS ...]
 
 The jars of each version come from Maven Central, or the repositories in jgo's settings, and are
 kept in the user's cache. ``KAFKA_HOME`` names them to the tests.
@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import platformdirs
-from jgo.config import GlobalSettings
-from jgo.constants import MAVEN_CENTRAL_URL
-from jgo.maven import Dependency, MavenContext, PythonResolver
+from broker.servers.starting.jars import jars
 
 VERSIONS = ("3.9.1", "4.0.0", "4.1.1", "4.3.1", "4.4.0")
 # Folders by the first version that offers what their tests use: 4.0 has groups of KIP-848.
@@ -34,24 +30,7 @@ ROOT = Path(__file__).parents[2]
 def kafka_home(version: str) -> Path:
     """A folder with the jars of a version in ``libs``, downloaded if it is not there yet."""
     home = platformdirs.user_cache_path("asyncrevoke", False) / f"kafka-home-{version}"
-    if home.is_dir():
-        return home
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=home.parent) as name:
-        scratch = Path(name)
-        context = MavenContext(
-            resolver=PythonResolver(),
-            repo_cache=scratch / "repository",
-            remote_repos={**GlobalSettings.load().repositories, "central": MAVEN_CENTRAL_URL},
-            timeout=60,
-        )
-        server = context.project("org.apache.kafka", "kafka_2.13").at_version(version).artifact()
-        _, needed = context.resolver.get_dependency_list([Dependency(server, scope="compile")])
-        libs = scratch / "home" / "libs"
-        libs.mkdir(parents=True)
-        for artifact in (server, *(node.dep.artifact for node in needed)):
-            shutil.copy(artifact.resolve(), libs)
-        (scratch / "home").rename(home)
+    jars(home / "libs", "org.apache.kafka", "kafka_2.13", version)
     return home
 
 

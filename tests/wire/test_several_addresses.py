@@ -219,6 +219,6 @@ async def test_a_host_that_a_broker_names_wrongly_does_not_count_as_rejected_cre
         sasl_plain_password="pencil",
     )
     threads, buffers = DecodeThreads(), ReceiveBuffers(0)
-    with pytest.raises(RequestFailed, match="it is no name of a host") as failed:
+    with pytest.raises(RequestFailed, match="it is not a host name") as failed:
         await Connection.open(Node(7, host, 9092), config, threads, buffers, within=WITHIN)
     assert failed.value.kind is FailureKind.UNREACHABLE

@@ -123,7 +123,7 @@ def check_topic(topic: object, option: str, several: str = "") -> str:
     if isinstance(topic, str) and is_legal_topic(topic):
         return topic
     if isinstance(topic, str):
-        raise ConfigError(f"{option}: {shown_option(topic)} is no name of a topic: {_NAMES}")
+        raise ConfigError(f"{option}: {shown_option(topic)} is not a valid topic name: {_NAMES}")
     shown = shown_option(topic)
     hint = f": {several}" if several and isinstance(topic, (list, tuple, set, frozenset)) else ""
     raise ConfigError(f"{option} takes the name of one topic, not {shown}{hint}")
@@ -138,4 +138,4 @@ def _check_name(topic: str, call: str) -> None:
     elif "@" not in topic and "," in topic:
         names = ", ".join(f'"{name.strip()}"' for name in topic.split(","))
         hint = f"topics are given one by one: use {call}({names})"
-    raise ConfigError(f"{shown_option(topic)} is no name of a topic: {hint}")
+    raise ConfigError(f"{shown_option(topic)} is not a valid topic name: {hint}")

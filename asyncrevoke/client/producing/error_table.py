@@ -79,7 +79,7 @@ REJECTIONS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.cluster_authorization_failed: (
         "not authorized to write with idempotence: grant IDEMPOTENT_WRITE on the cluster"
     ),
-    ErrorCode.invalid_topic_exception: "it is no valid name of a topic, or an internal topic",
+    ErrorCode.invalid_topic_exception: "it is not a valid topic name, or an internal topic",
     ErrorCode.message_too_large: (
         "the record is larger than the topic allows, also if it is compressed: raise its "
         "max.message.bytes"

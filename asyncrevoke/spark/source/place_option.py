@@ -74,7 +74,7 @@ def _of_topic(name: str, given: Mapping[str, object]) -> dict[int, object]:
 def _partition(text: str) -> int:
     number = whole_number(text)
     if number is None or str(number) != text or number > LARGEST_PARTITION:
-        raise ValueError(f"{text} is no number of a partition")
+        raise ValueError(f"{text} is not a partition number")
     return number
 
 

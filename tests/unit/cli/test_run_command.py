@@ -60,9 +60,9 @@ def test_a_module_in_a_package_is_named_with_dots(app: str, tmp_path: Path) -> N
     [
         ("APP", r"names no attribute: write MODULE:ATTRIBUTE, as APP:consumer$"),
         ("APP:", r"names no attribute: write MODULE:ATTRIBUTE, as APP:consumer$"),
-        (":consumer", r"is no name of a module: .*, as app:consumer$"),
-        ("APP.py:bill", r"is no name of a module: .*, as APP:bill$"),
-        ("./src/APP.py:bill", r"is no name of a module: .*, as src\.APP:bill$"),
+        (":consumer", r"is not a module name: .*, as app:consumer$"),
+        ("APP.py:bill", r"is not a module name: .*, as APP:bill$"),
+        ("./src/APP.py:bill", r"is not a module name: .*, as src\.APP:bill$"),
         ("no_such:consumer", r"no module 'no_such' in .*: run the command in the folder that"),
         ("no.such:consumer", r"no module 'no' in .*: run the command in the folder that 'no' is"),
         ("APP.main:consumer", r"no module 'APP.main' in .*"),

@@ -60,7 +60,7 @@ def with_handler() -> ScriptedConsumer:
     [
         (lambda: Consumer(["a", "b"]), "use Consumer('a', 'b')"),  # type: ignore[arg-type]
         (lambda: Consumer(5), "names of topics"),  # type: ignore[arg-type]
-        (lambda: Consumer("a b"), "no name of a topic"),
+        (lambda: Consumer("a b"), "not a valid topic name"),
         (lambda: Consumer("orders.*"), 'use Consumer(pattern="orders.*")'),
         (lambda: Consumer("a,b"), 'use Consumer("a", "b")'),
         (lambda: Consumer("a", pattern="b"), "topics and pattern exclude each other"),

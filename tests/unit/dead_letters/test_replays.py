@@ -116,8 +116,8 @@ def test_the_dead_letter_of_a_dead_letter_keeps_the_headers_of_the_first() -> No
     ("header", "value", "why"),
     [
         ("asyncrevoke-origin-topic", None, "no headers of a dead letter"),
-        ("asyncrevoke-origin-topic", b"../etc\x1b[2J", "no name of a topic"),
-        ("asyncrevoke-origin-topic", b"\xff", "no name of a topic"),
+        ("asyncrevoke-origin-topic", b"../etc\x1b[2J", "not a valid topic name"),
+        ("asyncrevoke-origin-topic", b"\xff", "not a valid topic name"),
         ("asyncrevoke-origin-partition", b"-1", "no valid partition"),
         ("asyncrevoke-origin-offset", b"9" * 400, "no valid partition"),
     ],
@@ -438,7 +438,7 @@ def test_the_reason_against_a_record_quotes_the_beginning_of_its_origin_only() -
     headers = (("asyncrevoke-origin-topic", b"\x1b" * 2_000),)
     found = read_dead_letter(Record("orders.dlq", 0, 0, 1, 0, None, b"", headers))
     assert isinstance(found, NoDeadLetter)
-    assert "no name of a topic" in found.why
+    assert "not a valid topic name" in found.why
     assert len(found.why) < 200
 
 

@@ -324,7 +324,7 @@ def test_a_dead_letter_topic_that_cannot_work_is_rejected() -> None:
     both = rejection(takes_bytes, dead_letter="orders.dlq", on_error="stop")
     assert "leave out one of them" in both
     assert "read again for ever" in rejection(takes_bytes, "a", "b", dead_letter="b")
-    assert "no name of a topic" in rejection(takes_bytes, dead_letter="orders dlq")
+    assert "not a valid topic name" in rejection(takes_bytes, dead_letter="orders dlq")
     assert "the name of one topic" in rejection(takes_bytes, dead_letter=True)
     with pytest.raises(ConfigError, match="read again for ever"):
         Router().handler(pattern="orders.*", dead_letter="orders.dlq")

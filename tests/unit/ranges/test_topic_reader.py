@@ -254,7 +254,7 @@ def test_an_option_that_makes_no_sense_is_refused(options: dict[str, object], sa
 
 
 def test_it_has_no_pattern() -> None:
-    with pytest.raises(ConfigError, match=r"'orders-\.\*' is no name of a topic: letters"):
+    with pytest.raises(ConfigError, match=r"'orders-\.\*' is not a valid topic name: letters"):
         TopicReader("orders-.*")
 
 

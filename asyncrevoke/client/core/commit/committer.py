@@ -16,6 +16,7 @@ from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.client.core.commit.kept_maps import KeptMaps
 from asyncrevoke.client.core.commit.partition_backoff import PartitionBackoff
+from asyncrevoke.client.core.commit.read_back import ReadBack
 from asyncrevoke.client.core.commit.rejected_commits import RejectedCommits, commit_error
 from asyncrevoke.client.core.commit.unverified_commits import UnverifiedCommits
 from asyncrevoke.client.core.commit.waiters import CommitWaiters, Waiter
@@ -95,11 +96,12 @@ class Committer:
         self._coordinator = coordinator
         self._assignment = assignment
         self._maps = maps
-        self._kept_maps = KeptMaps(outbox, config, cluster, maps)
+        read_back = ReadBack(outbox, config, cluster)
+        self._kept_maps = KeptMaps(config, maps, read_back)
         self._requested = requested
         self._reactions = reactions
         self._manual = config.commit_mode == "manual"
-        self._unverified = UnverifiedCommits(outbox, config, cluster, coordinator, self)
+        self._unverified = UnverifiedCommits(outbox, read_back, coordinator, self)
         self._in_flight: _InFlightCommit | None = None
         self._due = False
         self._scheduled = False
@@ -366,7 +368,7 @@ class Committer:
         self._rejected.accepted(now, instance)
         self._requested.acknowledged(instance, entry)
         instance.commit_acknowledged(entry.offset, entry.metadata)
-        self._kept_maps.committed(sent.node, entry)
+        self._kept_maps.committed(sent.node, instance, entry)
         self._acknowledged_commits[instance] = sent.number
 
     def _some_acknowledged(

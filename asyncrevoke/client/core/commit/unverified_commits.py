@@ -13,16 +13,14 @@ from asyncrevoke.client.core.io.effects import Channel, Failed
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedOffset,
-    OffsetFetchRequest,
     OffsetFetchResponse,
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.commit.reactions import CommitterReactions
+    from asyncrevoke.client.core.commit.read_back import ReadBack
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
-    from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
     from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.model import TopicPartition
@@ -34,14 +32,12 @@ class UnverifiedCommits:
     def __init__(
         self,
         outbox: Outbox,
-        config: ConsumerConfig,
-        cluster: ClusterMetadata,
+        read_back: ReadBack,
         coordinator: Coordinator,
         committer: CommitterReactions,
     ) -> None:
         self._outbox = outbox
-        self._config = config
-        self._cluster = cluster
+        self._read_back = read_back
         self._coordinator = coordinator
         self._committer = committer
         self.verifying = False
@@ -85,17 +81,13 @@ class UnverifiedCommits:
             self._coordinator.call_when_known("verify", self.verify, now)
             return
         self.verifying = True
-        partitions = tuple(instance.partition for instance in asked)
-        self._outbox.send(
-            OffsetFetchRequest(
-                group_id=self._config.group_id or "",
-                partitions=partitions,
-                require_stable=False,
-                topic_ids=self._cluster.topic_ids(partitions),
-            ),
+        # On the connection of commits: it is processed after those sent before. No commit is sent
+        # meanwhile; that ends at ``request_timeout`` at the latest, and after a silence timeout
+        # (a third of ``session_timeout``) if the coordinator responds on another connection.
+        self._read_back.ask(
             node,
             Channel.COMMIT,
-            self._config.request_timeout,
+            tuple(instance.partition for instance in asked),
             lambda later, reply: self._offset_fetch_response_received(later, node, asked, reply),
         )
 

@@ -44,6 +44,7 @@ class Channel(enum.Enum):
     JOIN = "join"
     HEARTBEAT = "heartbeat"
     COMMIT = "commit"
+    READ_BACK = "read back"
     FETCH = "fetch"
     FETCH_BUSY = "fetch busy"
     METADATA = "metadata"

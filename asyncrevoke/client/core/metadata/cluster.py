@@ -493,5 +493,5 @@ class ClusterMetadata:
             )
         else:
             self._reactions.failed(
-                now, BrokerError(f"{name!r} is no valid name of a topic", int(error))
+                now, BrokerError(f"{name!r} is not a valid topic name", int(error))
             )

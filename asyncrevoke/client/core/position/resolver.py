@@ -369,7 +369,7 @@ class PositionResolver:
         elif found.error is ErrorCode.none and found.offset == -1:
             self._apply_policy(now, instance, "the group has committed nothing")
         elif found.error is ErrorCode.none:
-            self._retry_later(now, instance, search, f"{found.offset} is no offset")
+            self._retry_later(now, instance, search, f"{found.offset} is not an offset")
         else:
             if found.error in _MOVED:
                 self._coordinator.mark_unknown(now, f"offset fetch: {found.error.name}", node)
@@ -445,7 +445,7 @@ class PositionResolver:
             end = OffsetAndMetadata(offset, "", leader_epoch)
             self._found(now, instance, end, from_reset=True)
         else:
-            self._retry_later(now, instance, search, f"{found.offset} is no offset")
+            self._retry_later(now, instance, search, f"{found.offset} is not an offset")
 
     # --- both --------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ async def _addresses(host: str, port: int) -> list[_Address]:
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except UnicodeError as error:  # a label of more than 63 characters, for example
-            raise OSError(f"it is no name of a host: {error}") from error
+            raise OSError(f"it is not a host name: {error}") from error
     if not found:
         raise OSError(f"{host} has no address")
     return list(dict.fromkeys(_Address(family, address) for family, _, _, _, address in found))

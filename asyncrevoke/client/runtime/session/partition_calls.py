@@ -274,8 +274,8 @@ def to_offsets(what: object, mode: CommitMode) -> dict[TopicPartition, OffsetAnd
             offset = OffsetAndMetadata(offset)  # noqa: PLW2901 - the same, in full
         if not isinstance(offset, OffsetAndMetadata) or offset.offset < 0:
             raise ConfigError(
-                f"commit: {partition}: {shown_option(offset)} is no offset: give the next one to "
-                "read"
+                f"commit: {partition}: {shown_option(offset)} is not an offset: give the next one "
+                "to read"
             )
         offsets[to_partition(partition)] = offset
     return offsets

@@ -132,7 +132,7 @@ async def test_a_replay_returns_results_and_publishes_nothing() -> None:
 
 
 async def test_a_topic_must_be_a_name() -> None:
-    with pytest.raises(ConfigError, match="no name of a topic"):
+    with pytest.raises(ConfigError, match="not a valid topic name"):
         Router().handler("orders", publish_to="no name")(returns_bytes)
 
 
