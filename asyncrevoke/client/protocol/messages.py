@@ -32,9 +32,10 @@ class KafkaMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MetadataRequest(KafkaMessage, frozen=True, kw_only=True):
-    """``topics=None`` requests all topics, ``()`` brokers only."""
+    """``topics=None`` requests all topics, ``()`` brokers, and topics by their ``topic_ids``."""
 
     topics: tuple[str, ...] | None
+    topic_ids: tuple[bytes, ...] = ()
 
 
 class BrokerMetadata(KafkaMessage, frozen=True, kw_only=True):

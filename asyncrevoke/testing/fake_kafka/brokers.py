@@ -154,9 +154,19 @@ class Brokers(Generic[LogT, GroupT]):
 
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
         names = tuple(self.topics) if message.topics is None else message.topics
+        by_id = {self.topics.id_of(name): name for name in self.topics} if message.topic_ids else {}
+        unknown = ErrorCode.unknown_topic_id
         return MetadataResponse(
             brokers=self._addresses(),
-            topics=tuple(self._describe(name) for name in names),
+            topics=(
+                *(self._describe(name) for name in names),
+                *(
+                    self._describe(by_id[each])
+                    if each in by_id
+                    else TopicMetadata(error=unknown, name="", topic_id=each)
+                    for each in message.topic_ids
+                ),
+            ),
             cluster_id="simulated",
             controller_id=0,
         )

@@ -27,6 +27,7 @@ from asyncrevoke.client.core.io.effects import (
     Send,
 )
 from asyncrevoke.client.core.io.link_silence import RoundTripTime, may_hold
+from asyncrevoke.client.protocol.messages import MetadataRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 _CONNECT = 0.002
 _REJECTED = 0.01
 _LONGEST_GHOST = 0.4
+
+
+def _kind(message: Request) -> tuple[type[Request], bool]:
+    """Metadata of topics by their ids are another request than those of wanted topics."""
+    return type(message), isinstance(message, MetadataRequest) and bool(message.topic_ids)
 
 
 class RequestFate(enum.Enum):
@@ -290,7 +296,7 @@ class Network:
             return False
         connection = self._connections.get((client, broker, send.channel, False))
         return connection is not None and any(
-            type(pending.send.message) is type(send.message) and not pending.completed
+            _kind(pending.send.message) == _kind(send.message) and not pending.completed
             for pending in connection.outstanding.values()
         )
 

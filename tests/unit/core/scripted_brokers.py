@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
 from simulation.brokers.changing_log import ChangingLog
 
 from asyncrevoke.client.config import ConsumerConfig
@@ -113,6 +114,9 @@ class ScriptedBrokers:
         self.committed: dict[TopicPartition, int] = {}
         self.metadata: dict[TopicPartition, str] = {}
         self.silent: set[type[Request]] = set()
+        # Partitions of topics that only a request by topic id gets, and the error of other ids.
+        self.by_id_only: dict[str, int] = {}
+        self.error_by_id = ErrorCode.unknown_topic_id
         # The response to DescribeGroups; None: there is none.
         self.described: DescribeGroupsResponse | None = DescribeGroupsResponse(error=ErrorCode.none)
         # The error of responses to heartbeats; None: there is no response.
@@ -211,6 +215,8 @@ class ScriptedBrokers:
             return
         response: Response | None = None
         match send.message:
+            case MetadataRequest(topic_ids=topic_ids) if topic_ids:
+                response = self._metadata_by_id(topic_ids)
             case MetadataRequest(topics=topics):
                 response = self._metadata(topics)
             case FindCoordinatorRequest():
@@ -288,6 +294,20 @@ class ScriptedBrokers:
                 for name in names
             ),
         )
+
+    def _metadata_by_id(self, topic_ids: tuple[bytes, ...]) -> MetadataResponse:
+        names = {self.topic_ids[name]: name for name in (*self.partitions, *self.by_id_only)}
+        known = tuple(names[topic_id] for topic_id in topic_ids if topic_id in names)
+        self.partitions |= self.by_id_only
+        described = self._metadata(known)
+        for name in self.by_id_only:
+            del self.partitions[name]
+        others = tuple(
+            TopicMetadata(error=self.error_by_id, name="", topic_id=topic_id)
+            for topic_id in topic_ids
+            if topic_id not in names
+        )
+        return replace(described, topics=(*described.topics, *others))
 
     def _log(self, partition: TopicPartition) -> ChangingLog:
         return self.logs.setdefault(partition, ChangingLog(1))

@@ -45,6 +45,17 @@ def test_the_preferred_version_is_used_where_it_is_offered(kind: type[Request]) 
         assert codec.choose_version(kind, offered(kind, version, version)) == version
 
 
+@pytest.mark.parametrize("version", codec.versions(messages.MetadataRequest))
+def test_metadata_are_requested_by_id_where_the_version_has_ids(version: int) -> None:
+    request = messages.MetadataRequest(topics=(), topic_ids=(b"\1" * 16, b"\2" * 16))
+    if version < 12:
+        with pytest.raises(ValueError, match=f"is not a request of version {version}"):
+            codec.encode_request(request, version)
+        return
+    body = codec.encode_request(request, version)
+    assert body == b"\3" + b"\1" * 16 + b"\0\0" + b"\2" * 16 + b"\0\0" + bytes(3)
+
+
 @pytest.mark.parametrize("topics", [None, (), ("orders",), ("a", "ü" * 3, "x" * 249), ("",) * 200])
 @pytest.mark.parametrize("version", codec.versions(messages.MetadataRequest))
 def test_a_metadata_request_is_written_as_kio_writes_it(

@@ -13,11 +13,7 @@ from asyncrevoke.client.core.metadata.missing_topics import MissingTopics
 from asyncrevoke.client.core.metadata.topic import NO_ID, KnownTopic, read_topics
 from asyncrevoke.client.errors import BrokerError, TopicAuthorizationError
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.client.protocol.messages import (
-    ErrorCode,
-    MetadataRequest,
-    MetadataResponse,
-)
+from asyncrevoke.client.protocol.messages import ErrorCode, MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -445,6 +441,13 @@ class ClusterMetadata:
         if metadata.topic_id in topic.former_ids:
             return False, False  # a broker that does not know the new one yet
         return topic.learn(now, metadata, partitions)
+
+    def learn_topics(self, now: float, topics: Iterable[TopicMetadata]) -> None:
+        """Take what a request of another part has got, of topics that are wanted."""
+        found = read_topics(topics, self._wanted, self._topics, with_replicas=False).values()
+        changed = [self._learn_topic(now, each, parts)[0] for each, parts in found if parts]
+        if any(changed):
+            self._reactions.topics_changed(now)
 
     def _reported_missing(self, now: float, name: str, missing: list[str]) -> bool:
         """The response reports the topic as unknown. Adds it to ``missing`` if it was never known;

@@ -11,7 +11,7 @@ from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol.messages import ErrorCode, PartitionMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from asyncrevoke.client.protocol.messages import TopicMetadata
 
@@ -107,7 +107,7 @@ class KnownTopic:
 
 
 def read_topics(
-    topics: Sequence[TopicMetadata],
+    topics: Iterable[TopicMetadata],
     wanted: frozenset[str] | None,
     known: Mapping[str, KnownTopic],
     *,

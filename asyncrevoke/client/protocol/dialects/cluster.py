@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from asyncrevoke.client.protocol.dialects.dialect import Dialect, make, schema, with_writer
+from asyncrevoke.client.protocol.dialects.versions import METADATA_WITH_TOPIC_IDS
 from asyncrevoke.client.protocol.guard import varint_bytes
 from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
@@ -54,6 +56,13 @@ def metadata(version: int) -> Dialect:
         options["include_cluster_authorized_operations"] = False
 
     def build(message: MetadataRequest) -> object:
+        if message.topic_ids:
+            _check_ids(message, version)
+            topics = tuple(
+                q.MetadataRequestTopic(name=None, topic_id=UUID(bytes=topic_id))
+                for topic_id in message.topic_ids
+            )
+            return q.MetadataRequest(topics=topics, **options)
         return q.MetadataRequest(
             topics=None
             if message.topics is None
@@ -72,8 +81,15 @@ def metadata(version: int) -> Dialect:
     return with_writer(dialect, _metadata_writer(_NO_OPTIONS if version >= 8 else _CREATE_NONE))
 
 
-def _metadata_writer(ending: bytes) -> Callable[[MetadataRequest], bytes]:
-    def write(message: MetadataRequest) -> bytes:
+def _check_ids(message: MetadataRequest, version: int) -> None:
+    if version < METADATA_WITH_TOPIC_IDS or message.topics != ():
+        raise ValueError(f"{message} is not a request of version {version}")
+
+
+def _metadata_writer(ending: bytes) -> Callable[[MetadataRequest], bytes | None]:
+    def write(message: MetadataRequest) -> bytes | None:
+        if message.topic_ids:
+            return None
         if message.topics is None:
             return _COUNT.pack(-1) + ending
         parts = [_COUNT.pack(len(message.topics))]
@@ -85,7 +101,9 @@ def _metadata_writer(ending: bytes) -> Callable[[MetadataRequest], bytes]:
     return write
 
 
-def _write_flexible_metadata(message: MetadataRequest) -> bytes:
+def _write_flexible_metadata(message: MetadataRequest) -> bytes | None:
+    if message.topic_ids:
+        return None  # rare: left to kio
     if message.topics is None:
         return _NULL + _NO_FLEXIBLE_OPTIONS
     parts = [varint_bytes(len(message.topics) + 1)]

@@ -108,7 +108,7 @@ class ConsumerGroupMembership:
         self._target = TargetAssignment(cluster)
         # The newest assignment: a partition of it that is released is started anew.
         self._assigned: frozenset[TopicPartition] = frozenset()
-        self._unknown = UnknownTopics(outbox, cluster, self._group_id)
+        self._unknown = UnknownTopics(outbox, cluster, config)
         self._fenced_at = float("-inf")
         # Whether the coordinator may know this member.
         self._known = False

@@ -8,6 +8,7 @@ from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup a
 from unit.core.scripted_brokers import tp
 
 from asyncrevoke.client.model import BrokerPattern
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 MISSING = "assigned partitions are missing in the brokers' metadata; they are not read yet"
 BILLS = tp(0, "bills")
@@ -44,6 +45,28 @@ def test_assigned_topics_that_the_metadata_lack_are_named_once_after_ten_seconds
     group.partitions["bills"] = 1
     live_for(group, 15)
     assert group.assigned == {tp(0), BILLS}
+    assert len(group.named(MISSING)) == 1
+
+
+def test_assigned_topics_that_only_a_request_by_id_gets_are_read_at_once() -> None:
+    group = Group(pattern=BrokerPattern("orders|bills"), partitions={"orders": 1, "bills": 1})
+    del group.partitions["bills"]
+    group.by_id_only["bills"] = 1
+    group.start()
+    group.respond(tp(0), BILLS)
+    assert group.assigned == {tp(0), BILLS}
+    assert not group.named(MISSING)
+
+
+def test_topics_that_this_client_may_not_describe_are_named_at_once_with_the_reason() -> None:
+    group = Group(pattern=BrokerPattern("orders|bills"), partitions={"orders": 1, "bills": 1})
+    del group.partitions["bills"]
+    group.error_by_id = ErrorCode.topic_authorization_failed
+    group.start()
+    group.respond(tp(0), BILLS)
+    (line,) = group.named(MISSING)
+    assert line.fields["reason"] == "not authorized to describe them"
+    live_for(group, 60)
     assert len(group.named(MISSING)) == 1
 
 
