@@ -45,7 +45,7 @@ def test_both_engines_see_the_same_rows(spark: SparkSession, tmp_path: Path) -> 
 def test_the_documented_queries_run_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     written(tmp_path, *CASES)
     journal_views(spark, tmp_path)
-    page = (Path(__file__).parents[3] / "docs/how-to/journal-views.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/how-to/journal-format.md").read_text()
     queries = re.findall(r'^[A-Z_]+ = """(.*?)"""', page, re.MULTILINE | re.DOTALL)
     assert len(queries) == 3
     session: Any = spark
