@@ -13,8 +13,9 @@ FIRST_LINE = re.compile(r"Replace the content of `test_app\.py` with the line `(
 def test_each_page_has_tests_that_pass_in_a_project(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
     module = tmp_path / "test_app.py"
-    for page in ("3-test", "4-failures", "5-database", "6-results"):
-        text = (TUTORIAL / f"{page}.md").read_text("utf-8")
+    text_of_all = "".join(page.read_text("utf-8") for page in sorted(TUTORIAL.glob("[1-9]-*.md")))
+    for page in ("3. A test", "4. Failures", "5. A database", "6. Results"):
+        text = text_of_all.partition(f"\n## {page}\n")[2].partition("\n## ")[0]
         app, tests = BLOCK.findall(text)[:2]
         (tmp_path / "app.py").write_text(app)
         if "Add this at the end of `test_app.py`" in text:

@@ -183,7 +183,7 @@ def test_the_page_shows_the_files_as_they_are_written(tmp_path: Path, path: str)
     # Without KEDA, and with it where the page is about it.
     folder = tmp_path / "billing"
     written(folder, "--docker", "--k8s", *(["--keda"] if "scaled" in path else []))
-    page = PAGES / ("autoscaling.md" if "scaled" in path else "kubernetes.md")
+    page = PAGES / ("tuning.md" if "scaled" in path else "kubernetes.md")
     text = (folder / path).read_text("utf-8")
     language = "dockerfile" if path == "Dockerfile" else "yaml"
     assert f"```{language}\n{text}```\n" in page.read_text("utf-8")

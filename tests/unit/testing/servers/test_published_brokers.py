@@ -113,7 +113,7 @@ async def test_a_loop_reads_from_a_time_on(kind: PublishedBroker) -> None:
 
 
 def test_the_page_about_other_brokers_has_a_row_for_each_kind() -> None:
-    page = Path(__file__).parents[4] / "docs" / "reference" / "other-brokers.md"
+    page = Path(__file__).parents[4] / "docs" / "reference" / "brokers.md"
     rows = {line.split(" | ")[0].removeprefix("| ") for line in page.read_text().splitlines()}
     # The one with an open transaction is in the row of the others of its kind.
     assert {kind.name.partition(" with ")[0] for kind in BROKERS} <= rows
