@@ -92,7 +92,7 @@ class OffsetQueries:
 
     def partitions_for_topic(self, now: float, call_id: int, topic: str) -> None:
         """Complete the call with a topic's partitions, ``frozenset[int]``; empty without it."""
-        known = self._cluster.partitions(topic)
+        known = self._cluster.partitions(topic) if self._is_kept_fresh(topic) else None
         if known is not None:
             self._outbox.put(CompleteRequest(call_id, frozenset(known)))
             return
@@ -279,7 +279,14 @@ class OffsetQueries:
             self._list_offsets(query)
 
     def _leader(self, query: TimestampQuery, partition: TopicPartition) -> tuple[Node, int] | None:
-        return query.leaders.get(partition) or self._cluster.leader(partition)
+        leader = query.leaders.get(partition)
+        if leader is None and self._is_kept_fresh(partition.topic):
+            leader = self._cluster.leader(partition)
+        return leader
+
+    def _is_kept_fresh(self, topic: str) -> bool:
+        """A topic that was read before may have other leaders and partitions by now."""
+        return self._cluster.last_response_names(frozenset((topic,)))
 
     def _leaders_response_received(
         self, query: TimestampQuery, node: Node, now: float, reply: Reply

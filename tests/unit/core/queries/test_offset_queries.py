@@ -223,6 +223,20 @@ def test_leaders_of_other_topics_are_looked_up_first() -> None:
     assert world.cluster.partitions("clicks") is None, "the subscription's view is not touched"
 
 
+def test_leaders_and_partitions_of_a_topic_that_is_not_read_any_more_are_looked_up() -> None:
+    world = LookupWorld()
+    world.cluster.want(world.now, frozenset())
+    world.respond_to_metadata()
+    world.lookups.partitions_for_topic(world.now, 1, "orders")
+    now = metadata(topic("orders", {0: 3, 1: 2, 2: 3, 3: 1}, epoch=6))
+    world.reply(world.only(MetadataRequest)[0], now)
+    assert world.result() == frozenset({0, 1, 2, 3})
+    world.lookups.offsets_for_times(world.now, 2, {tp(0): 5})
+    world.reply(world.only(MetadataRequest)[0], now)
+    send, request = world.only(ListOffsetsRequest)
+    assert (send.node, request.queries[0].leader_epoch) == (NODES[3], 6)
+
+
 def test_offsets_of_a_topic_that_does_not_exist_time_out_with_its_name() -> None:
     world = LookupWorld(request_timeout=5)
     world.lookups.offsets_for_times(world.now, 1, {tp(0, "nowhere"): 5})
