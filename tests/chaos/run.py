@@ -75,7 +75,8 @@ async def run(
     """Run a scenario with a topic and a group of its own.
 
     ``folder`` gets the evidence: that of a failed run is complete, with ``always`` that of any.
-    ``options`` are consumer options of all members, beside those of the faults.
+    ``options`` are consumer options of all members, beside those of the faults. Where no fault ends
+    a member or makes the topic anew, partitions have lifespans, which must store each record once.
     """
     began = now()
     await stage.restore()
@@ -98,7 +99,10 @@ async def run(
     schedule: list[str] = []
     async with stage.network(folder / "proxies.log") as proxies:
         traffic = Traffic(stage.direct, topic, RATE, rng)
-        group = ChaosGroup(topic, scenario.protocol, stage.client_options(), folder, more, content)
+        group = ChaosGroup(
+            *(topic, scenario.protocol, stage.client_options(), folder, more, content),
+            has_lifespans=not any(f.endings or not f.compared for f in scenario.faults),
+        )
         world = ChaosEnvironment(
             stage=stage,
             proxies=proxies,

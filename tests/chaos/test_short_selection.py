@@ -23,7 +23,7 @@ SLACK = 10.0
 _LONG_SESSION: dict[str, Any] = {"session_timeout": 15.0}
 SELECTION: list[tuple[ProtocolName, int, tuple[str, ...], dict[str, Any]]] = [
     ("cooperative", 1, ("leave", "kill", "cut"), {}),
-    ("eager", 1, ("hang", "raise", "refuse"), _LONG_SESSION),
+    ("eager", 1, ("hang", "raise", "refuse", "leave"), _LONG_SESSION),
     ("consumer", 1, ("black-hole", "long-freeze"), {}),
     ("cooperative", 3, ("black-hole", "broker-kill"), _LONG_SESSION),
 ]

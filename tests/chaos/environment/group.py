@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from pathlib import Path
@@ -86,6 +87,8 @@ class ChaosGroup:
         folder: Path,
         more: Mapping[str, Any],
         content: Content,
+        *,
+        has_lifespans: bool = False,
     ) -> None:
         self.topic = topic
         self.name = f"group-of-{topic}"
@@ -99,6 +102,9 @@ class ChaosGroup:
         # Of topics that were deleted.
         self.committed_before: dict[TopicPartition, int] = {}
         self._folder = folder
+        self.states: Path | None = folder / "states" if has_lifespans else None
+        if self.states is not None:
+            self.states.mkdir()
         self._content: Content = content
         self._options = {**options(protocol), **client, **more, "group_id": self.name}
 
@@ -115,6 +121,7 @@ class ChaosGroup:
             journal=str(self.journal),
             content=self._content,
             options=self._options,
+            states=None if self.states is None else str(self.states),
         )
         with (self._folder / f"{name}.log").open("wb") as output:
             process = await asyncio.create_subprocess_exec(
@@ -169,6 +176,18 @@ class ChaosGroup:
             member.process.send_signal(number)
 
     # -- what they say
+
+    def stored_offsets(self) -> list[tuple[TopicPartition, int]] | None:
+        """What lifespans have stored, None without lifespans."""
+        if self.states is None:
+            return None
+        stored: list[tuple[TopicPartition, int]] = []
+        for path in sorted(self.states.iterdir()):
+            topic, _, number = path.name.rpartition("-")
+            place = TopicPartition(topic, int(number))
+            for line in path.read_text().splitlines():
+                stored.extend((place, offset) for offset in json.loads(line))
+        return stored
 
     def refresh(self) -> None:
         """Read what members have written, and which have ended."""

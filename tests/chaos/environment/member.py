@@ -6,8 +6,6 @@ It writes each handler call to a log of its own and journals (strictly). SIGTERM
 the process that started it, ends it at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -16,19 +14,21 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from asyncrevoke import Consumer, Record, Retry
+from asyncrevoke import AssignedPartition, Consumer, HandlerContext, Record, Retry
 from asyncrevoke.cli.demo.member.asyncrevoke_member import Ownership
 from asyncrevoke.cli.demo.member.handler_log import HandlerLog
 from asyncrevoke.journal import Journal
 
 
 class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a member needs; ``options`` are further options of the consumer."""
+    """Everything a member needs; ``options`` are further options of the consumer. If ``states``
+    names a folder, partitions have lifespans, which store there what they have counted."""
 
     name: str
     topic: str
@@ -36,6 +36,7 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     journal: str
     content: Literal["batches", "records"]
     options: dict[str, Any]
+    states: str | None = None
 
 
 class Misbehaviour:
@@ -70,6 +71,18 @@ class Misbehaviour:
                 time.sleep(seconds)  # noqa: ASYNC251 - that is the fault
 
 
+def store_counted(consumer: Consumer, folder: Path) -> None:
+    """Let each partition have a set of offsets as its state. A lifespan that ends appends the
+    offsets to the partition's file."""
+
+    @consumer.partition_lifespan
+    async def counted(partition: AssignedPartition) -> AsyncGenerator[set[int]]:
+        offsets: set[int] = set()
+        yield offsets
+        with (folder / f"{partition.topic}-{partition.partition}").open("a") as file:
+            file.write(f"{json.dumps(sorted(offsets))}\n")
+
+
 async def serve(config: MemberConfig, misbehaviour: Misbehaviour) -> None:
     """Handle records until SIGTERM. A record's value says how long its handler takes."""
     log = HandlerLog(Path(config.log), config.name)
@@ -80,15 +93,19 @@ async def serve(config: MemberConfig, misbehaviour: Misbehaviour) -> None:
         **config.options,
     )
     retry = Retry(attempts=20, backoff=0.05, max_backoff=0.2)
+    if config.states is not None:
+        store_counted(consumer, Path(config.states))
 
     @consumer.handler(config.topic, retry=retry)
-    async def work(record: Record) -> None:
+    async def work(record: Record, context: HandlerContext[None, None, set[int] | None]) -> None:
         # The log has one line for each time that the work begins; failed attempts before that are
         # in the journal.
         misbehaviour.fail()
         with log.handling(record.topic, record.partition, record.offset, record.key):
             await misbehaviour.delay()
             await asyncio.sleep(json.loads(record.value or b"0"))
+        if context.partition_state is not None:
+            context.partition_state.add(record.offset)
 
     await consumer.run()
     log.close()

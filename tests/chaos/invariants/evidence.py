@@ -66,6 +66,7 @@ async def observe_run(
         longest_exit=group.longest_exit,
         audited=await _audited(config, group, content, offsets) if compared else None,
         concurrency=CONCURRENCY,
+        stored=group.stored_offsets(),
         pausing=ConsumerConfig().on_unconfirmed_membership == "pause",
     )
 

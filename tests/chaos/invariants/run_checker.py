@@ -16,7 +16,7 @@ decide whether endings may happen in it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -107,6 +107,7 @@ class RunObservations:
         longest_exit: seconds from SIGTERM to the end of a process.
         audited: what the audit of the journals found; None if the topic cannot be compared.
         concurrency: how many handlers a member may run at once.
+        stored: what lifespans have stored as counted; None without lifespans.
         pausing: whether members begin nothing while their membership is not confirmed.
     """
 
@@ -120,6 +121,7 @@ class RunObservations:
     longest_exit: float
     audited: AuditResult | None
     concurrency: int
+    stored: Sequence[tuple[TopicPartition, int]] | None = None
     pausing: bool = False
 
 
@@ -166,6 +168,7 @@ def check_run(observations: RunObservations, allowed: Allowed) -> RunResult:
         *_records("out of order", [each.record for each in result.disorder]),
         *_endings(observations, allowed, by_ending),
         *_audit(observations, allowed),
+        *_stored(observations),
         *([] if allowed.failures else observations.failures),
     ]
     if stall > allowed.stall:
@@ -284,6 +287,18 @@ def _uncommitted(observations: RunObservations, result: GroupResult) -> Sequence
     # Whoever ends by itself leaves what it did since its last commit to the next owner, and the
     # last member of all has none.
     return () if observations.failures else result.uncommitted
+
+
+def _stored(observations: RunObservations) -> list[str]:
+    """Each record is in one stored state if each partition was given over, and none was lost."""
+    if observations.stored is None or observations.endings or observations.failures:
+        return []
+    times = Counter(RecordId(place, offset) for place, offset in observations.stored)
+    produced = [RecordId(each.partition, each.offset) for each in observations.produced]
+    return [
+        *_records("in no state that a lifespan has stored", [r for r in produced if not times[r]]),
+        *_records("in several states", [record for record, count in times.items() if count > 1]),
+    ]
 
 
 def _audit(observations: RunObservations, allowed: Allowed) -> list[str]:

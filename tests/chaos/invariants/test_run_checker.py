@@ -85,6 +85,19 @@ def test_a_clean_run_has_no_faults() -> None:
     assert found.longest_stall < 0.2
 
 
+def test_a_record_in_no_state_or_in_two_is_a_fault_unless_a_member_has_ended() -> None:
+    stored = [(P0, offset) for offset in range(RECORDS)]
+    assert check_run(changed(stored=stored), STRICT).faults == []
+    found = check_run(changed(stored=[*stored[:7], *stored[8:]]), STRICT)
+    assert [fault for fault in found.faults if "in no state" in fault and "0: 7" in fault]
+    doubled = changed(stored=[*stored, (P0, 9)])
+    found = check_run(doubled, STRICT)
+    assert [fault for fault in found.faults if "in several states" in fault and "0: 9" in fault]
+    killed = Ending("killed", "a", 5.0, {P0: 50})
+    ended = dataclasses.replace(doubled, endings=[killed])
+    assert check_run(ended, ENDINGS).faults == []
+
+
 def test_an_acknowledged_record_that_is_committed_past_and_not_done_is_lost() -> None:
     found = check_run(changed(handled=without(30)), STRICT)
     assert (found.lost, found.unhandled) == (1, 0)
