@@ -158,7 +158,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         self._handler_host.check(self._topics)
         session = self._session = self._open()
         if self._handler_host.has_lifespans:
-            session.core.assignment.lifespans.enter_lifespans()
+            session.core.lifespans.enter_lifespans()
         router = self._handler_host.router
         if router is not None:
             if session.checks_output_topics:
@@ -166,9 +166,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             if delays := self._handler_host.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)
-            session.core.subscribe(session.now(), topics, router.pattern)
+            session.call(session.core.subscribe, topics, router.pattern)
         elif self._topics or self._pattern is not None:
-            session.core.subscribe(session.now(), self._topics, self._pattern)
+            session.call(session.core.subscribe, self._topics, self._pattern)
         session.start()
         if self._assigned is not None:
             self.assign(self._assigned)

@@ -182,7 +182,6 @@ class HandlerHost:
                     router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
-                session.core.fetcher.collector.deliver_unreadable()
                 session.core.poll_for_handlers()
                 if lifespans is None:
                     await runner.run()

@@ -14,6 +14,7 @@ MOST_LINES = 500
 MOST_LINES_OF_ONE_THOUGHT = 800
 # What is read in one go, from top to bottom.
 ONE_THOUGHT = {
+    "asyncrevoke/client/core/core.py",
     "asyncrevoke/client/core/fetch/fetcher.py",
     "asyncrevoke/client/core/membership/kip848/member.py",
 }

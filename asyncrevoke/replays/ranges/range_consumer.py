@@ -25,7 +25,7 @@ class RangeConsumer(Consumer):
         Raises TopicAuthorizationError, and RequestTimeoutError if no broker responds.
         """
         session = self._entered()
-        result = await session.ask(lambda: session.core.describe_topics(session.now(), topics))
+        result = await session.ask(session.core.describe_topics, topics)
         return cast("Mapping[str, TopicDescription]", result)
 
     async def topic_settings(self, topic: str, names: Sequence[str]) -> Mapping[str, str]:
@@ -49,7 +49,7 @@ class RangeConsumer(Consumer):
         Raises IllegalStateError for a partition that is not assigned.
         """
         session = self._entered()
-        session.call(lambda: session.core.fetch_until(session.now(), ends))
+        session.call(session.core.fetch_until, ends)
 
     def leave_out_older(self, times: Mapping[TopicPartition, int]) -> None:
         """These assigned partitions stand where :meth:`offsets_for_times` has found these times

@@ -16,5 +16,5 @@ class ReturnsUnreadable(RangeConsumer):
 
     def _open(self) -> Session:
         session = super()._open()
-        session.core.fetcher.collector.deliver_unreadable()
+        session.core.deliver_unreadable()
         return session

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulation.cluster.large_batches import decode_some_large
 
-from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
@@ -110,7 +110,7 @@ class CoreEnvironment(FuzzBrokers):
         self.announced: set[TopicPartition] = set()
         # Offsets that somebody has named as a position, or that records were delivered up to.
         self.reach: dict[TopicPartition, int] = {}
-        self.core = ConsumerCore(
+        self.core = Core(
             config,
             BOOTSTRAP,
             decode_some_large,
@@ -160,7 +160,7 @@ class CoreEnvironment(FuzzBrokers):
         self._carry_out(self.core.handle(self.now, event))
 
     def take(self) -> None:
-        self._carry_out(self.core.take_effects())
+        self._carry_out(self.core.take_effects(self.now))
 
     def _carry_out(self, effects: list[Effect]) -> None:
         if len(effects) > MOST_EFFECTS:
@@ -421,7 +421,7 @@ class CoreEnvironment(FuzzBrokers):
 
     def op_pause(self) -> None:
         if mine := self._own():
-            self.core.pause([self.draw.choice(mine)])
+            self.core.pause(self.now, [self.draw.choice(mine)])
 
     def op_resume(self) -> None:
         self.core.resume(self.now, self._own())

@@ -30,7 +30,7 @@ from simulation.schedules.schedule import (
 )
 
 from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.outbox import LARGE_FROM
 from asyncrevoke.testing.fake_kafka.group_state import GroupMember
 
@@ -118,11 +118,11 @@ class SimulatedCluster:
 
     # --- members ---------------------------------------------------------------------------------
 
-    def make_core(self, config: ConsumerConfig, client: int) -> ConsumerCore:
+    def make_core(self, config: ConsumerConfig, client: int) -> Core:
         """The core of a new member; a test may give another one."""
         # In some schedules every assignment is computed beside the event loop.
         large_from = 0 if self.schedule.seed % 4 == 1 else LARGE_FROM
-        return ConsumerCore(
+        return Core(
             config,
             self.brokers.bootstrap(),
             decode_some_large,

@@ -8,7 +8,7 @@ from simulation.cluster.scripted_client import ScriptedCluster
 from simulation.members.member import CoreObserver, SimulatedMember
 
 from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import Event, SetTimer
 from asyncrevoke.testing.fake_kafka.clock import StandstillError
 from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
@@ -45,7 +45,7 @@ class _Fired(CoreObserver):
 def test_a_timer_of_a_member_whose_clock_has_jumped_fires_no_earlier_than_it_was_set_to() -> None:
     cluster, rng, fired = ScriptedCluster(), Random(1), _Fired()
     config = ConsumerConfig(bootstrap_servers="broker-0:9092", group_id="group")
-    core = ConsumerCore(config, cluster.brokers.bootstrap(), decode_simulated)
+    core = Core(config, cluster.brokers.bootstrap(), decode_simulated)
     member = SimulatedMember(cluster.clock, cluster.network, fired, 0, rng, config, core)
     for _ in range(1000):
         member.jump(rng.random())

@@ -15,7 +15,7 @@ from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.ranges import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import BATCHES
-from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import Emit, Failed, Notify, Replied, Send
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.messages import ErrorCode, FetchedPartition, OffsetCommitRequest
@@ -162,9 +162,9 @@ class JournalledCluster(SimulatedCluster):
         self.scribe.next_style = style
         return super().join(style, *more, **named)
 
-    def make_core(self, config: ConsumerConfig, client: int) -> ConsumerCore:
+    def make_core(self, config: ConsumerConfig, client: int) -> Core:
         """What its responses hold is written down."""
-        return ConsumerCore(
+        return Core(
             config,
             self.brokers.bootstrap(),
             lambda fetched, read_committed: self.scribe.decode(client, fetched, read_committed),

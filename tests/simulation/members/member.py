@@ -1,4 +1,4 @@
-"""A member: one ``ConsumerCore``, whose effects are carried out in virtual time.
+"""A member: one ``Core``, whose effects are carried out in virtual time.
 
 It takes the place of the asyncio driver. A frozen member (its event loop is blocked) handles no
 event until it thaws, and then all of them in order. A crashed member sends nothing more. The
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from simulation.cluster.network import Network
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.consumer_core import ConsumerCore
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.testing.fake_kafka.clock import Alarm, Clock
 
 
@@ -90,7 +90,7 @@ class SimulatedMember:
         client: int,
         rng: Random,
         config: ConsumerConfig,
-        core: ConsumerCore,
+        core: Core,
         *,
         has_thread: bool = False,
     ) -> None:
@@ -144,7 +144,7 @@ class SimulatedMember:
 
     def take_effects(self) -> None:
         """Carry out what a call other than ``handle`` has left."""
-        self.carry_out(self.core.take_effects())
+        self.carry_out(self.core.take_effects(self.now))
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Do what the core asks for."""

@@ -25,7 +25,7 @@ class PausedPartitions:
         if assigned:
             partition = assigned[choice % len(assigned)]
             self._events.paused(self._member, partition, True)
-            self._member.core.pause([partition])
+            self._member.core.pause(self._member.now, [partition])
             self._member.take_effects()
             self._member.later(seconds, partial(self._resume, partition))
 

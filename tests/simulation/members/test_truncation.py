@@ -13,7 +13,7 @@ from simulation.cluster.network import Network
 from simulation.members.member import CoreObserver, SimulatedMember
 
 from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.errors import LogTruncationError, NoOffsetError, PartitionsError
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
@@ -53,7 +53,7 @@ class Reader:
 
     def start(self) -> SimulatedMember:
         config = ConsumerConfig.from_options(**self.options)
-        core = ConsumerCore(config, self.brokers.bootstrap(), decode_simulated)
+        core = Core(config, self.brokers.bootstrap(), decode_simulated)
         core.completion_tracker.track(one_by_one=False)
         member = SimulatedMember(
             self.clock, self.network, CoreObserver(), self.clients, Random(3), config, core
@@ -267,7 +267,7 @@ def test_a_cut_beyond_what_is_read_again_is_noticed() -> None:
 def test_records_abandoned_before_a_truncation_are_read_again_and_not_committed_past() -> None:
     world = written_in_two_epochs()
     world.finish(*(offset for offset in range(20) if offset != 3))
-    world.member.core.pause([ORDERS])
+    world.member.core.pause(world.member.now, [ORDERS])
     world.member.core.completion_tracker.abandon_all(world.member.now, [world.kept.pop(3)])
     world.member.core.resume(world.member.now, [ORDERS])
     world.brokers.elect_unclean(ORDERS, 15)

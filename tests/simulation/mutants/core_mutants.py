@@ -24,6 +24,7 @@ from asyncrevoke.client.core.assignors import cooperative_sticky
 from asyncrevoke.client.core.commit import completion_maps
 from asyncrevoke.client.core.commit.committer import Committer
 from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.fetch.cursor import PartitionCursor
 from asyncrevoke.client.core.io.effects import NotifyKind
 from asyncrevoke.client.core.membership.classic.leader import group_leader, led_generation
@@ -44,7 +45,6 @@ from asyncrevoke.client.core.partition.instance import (
 from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.client.core.partition.revocation import Revocation
 from asyncrevoke.client.core.position.seek import Seeking
-from asyncrevoke.client.core.reactions import Reactions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -335,9 +335,9 @@ def leader_does_not_watch_its_topics(patch: pytest.MonkeyPatch) -> None:
 def offsets_without_records_are_not_passed(patch: pytest.MonkeyPatch) -> None:
     """A position moves with the next record only."""
 
-    def position_passed(_self: Reactions, _now: float, _instance: PartitionInstance) -> None: ...
+    def position_passed(_self: Core, _now: float, _instance: PartitionInstance) -> None: ...
 
-    patch.setattr(Reactions, "position_passed", position_passed)
+    patch.setattr(Core, "position_passed", position_passed)
 
 
 MUTANTS = [

@@ -12,7 +12,7 @@ from simulation.mutants.mutant_schedules import many_partitions_and_unequal_drai
 
 from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.client.core.commit.completion_tracker import CompletionTracker
-from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.partition.completion_map import encode
 from asyncrevoke.client.core.partition.lifespans import Lifespans
 from asyncrevoke.client.core.position.seek import Seeking
@@ -52,11 +52,11 @@ def gaps_are_dropped(patch: pytest.MonkeyPatch) -> None:
 def gaps_are_dropped_without_a_word(patch: pytest.MonkeyPatch) -> None:
     """The same, and the lifespan does not learn that records after the offset are done."""
 
-    def has_completed_beyond(_self: ConsumerCore, _partition: TopicPartition) -> bool:
+    def has_completed_beyond(_self: Core, _partition: TopicPartition) -> bool:
         return False
 
     gaps_are_dropped(patch)
-    patch.setattr(ConsumerCore, "has_completed_beyond", has_completed_beyond)
+    patch.setattr(Core, "has_completed_beyond", has_completed_beyond)
 
 
 def seeks_ignore_maps(patch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ def test_entering_a_consumer_creates_one_dataclass_which_is_for_its_user() -> No
 
 def test_the_source_of_spark_loads_no_client_and_no_columns() -> None:
     pytest.importorskip("pyspark")
-    names = [*HEAVY, "numpy", "pandas", "pyarrow", "asyncrevoke.client.core.consumer_core"]
+    names = [*HEAVY, "numpy", "pandas", "pyarrow", "asyncrevoke.client.core.core"]
     statement = (
         "import asyncrevoke.spark; asyncrevoke.spark.KafkaSource({'topic': 'orders'}).schema()"
     )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from simulation.brokers.changing_log import ChangingLog
 
 from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     CancelTimer,
@@ -139,7 +139,7 @@ class ScriptedBrokers:
         self.completed: dict[int, CompleteRequest] = {}
         # What is computed elsewhere, until a test hands its result over.
         self.computations: list[Compute] = []
-        self.core = ConsumerCore(
+        self.core = Core(
             self.config,
             [Node(-1, "boot", 9092)],
             decode_simulated,
@@ -159,10 +159,10 @@ class ScriptedBrokers:
 
     def run_until_idle(self) -> None:
         """Carry out what the core asked for, and what it asks for then."""
-        self._carry_out(self.core.take_effects())
+        self._carry_out(self.core.take_effects(self.now))
         while self._responses:
             self._handle(self._responses.popleft())
-            self._carry_out(self.core.take_effects())
+            self._carry_out(self.core.take_effects(self.now))
 
     def hear(self, event: Event) -> None:
         """An event of the test's, and what follows from it."""

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from asyncrevoke.client.config import ConsumerOptions
-    from asyncrevoke.client.core.consumer_core import ConsumerCore
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.partition.reader_records import RecordReader
     from asyncrevoke.client.model import BlockingRecord
@@ -114,9 +114,9 @@ class ScriptedCore:
     def handle(self, now: float, event: Event) -> list[Effect]:
         self.events.append(event)
         self.on_event(event)
-        return self.take_effects()
+        return self.take_effects(now)
 
-    def take_effects(self) -> list[Effect]:
+    def take_effects(self, _now: float) -> list[Effect]:
         effects, self.effects = self.effects, []
         return effects
 
@@ -354,7 +354,7 @@ def make_parts(
     jitter: Random | None = None,
 ) -> SessionParts:
     """A session's parts, around this core and these requests."""
-    own_core, owners = cast("ConsumerCore", core), RecordOwners()
+    own_core, owners = cast("Core", core), RecordOwners()
     hooks = SessionHooks(
         log=EventLog(),
         listener=ListenerCalls(listener, 300.0),
@@ -365,7 +365,7 @@ def make_parts(
         recorder=recorder,
     )
     driver = Driver(
-        core,
+        own_core,
         requests,
         hooks.log,
         hooks.listener,
@@ -421,7 +421,7 @@ class ScriptedConsumer(Consumer):
     def tell(self, *effects: Effect) -> None:
         """Carry these out as if an event had caused them."""
         self.core.effects.extend(effects)
-        self.session.call(lambda: None)
+        self.session.call(lambda _now: None)
 
 
 def scripted_consumer(

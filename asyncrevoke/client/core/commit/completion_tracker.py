@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.commit.committer import Committer
     from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
-    from asyncrevoke.client.core.commit.reactions import CommitReactions
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.assignment import Assignment
     from asyncrevoke.client.core.partition.instance import PartitionInstance
@@ -59,14 +58,12 @@ class CompletionTracker:
         revocation: Revocation,
         commits: Committer,
         maps: CompletionMaps,
-        reactions: CommitReactions,
     ) -> None:
         self._outbox = outbox
         self._assignment = assignment
         self._revocation = revocation
         self._commits = commits
         self._maps = maps
-        self._reactions = reactions
         self._max_in_flight = config.max_in_flight
         unstarted = max(0, config.max_in_flight - config.concurrency)
         self._reserve = unstarted // _RESERVED
@@ -352,7 +349,6 @@ class CompletionTracker:
                 self._assignment.forget_completed_trackers(instance)
             if instance.revoking:
                 self._revocation.progress(now)
-                self._reactions.revocation_progressed(now)
 
     def _capacity_freed(self, now: float) -> None:
         if self._limited:
@@ -391,7 +387,6 @@ class CompletionTracker:
             self._revocation.progress(now)
         if self._at_limit:
             self._wake(now)
-        self._reactions.revocation_progressed(now)
 
 
 def _tracker(

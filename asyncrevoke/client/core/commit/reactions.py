@@ -42,7 +42,7 @@ class CommitterMembership(Protocol):
 
 
 class CommitReactions(Protocol):
-    """Implemented by :class:`asyncrevoke.client.core.reactions.Reactions`."""
+    """Implemented by :class:`asyncrevoke.client.core.core.Core`."""
 
     @property
     def membership(self) -> CommitterMembership:
@@ -59,9 +59,6 @@ class CommitReactions(Protocol):
 
     def commit_topic_unknown(self, now: float) -> None:
         """The coordinator does not know a topic that was committed."""
-
-    def revocation_progressed(self, now: float) -> None:
-        """Records of a partition that is being revoked have ended."""
 
     def failed(self, now: float, error: Exception) -> None:
         """No commit can succeed, or the user must know of an error."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class FetchReactions(Protocol):
-    """Implemented by :class:`asyncrevoke.client.core.reactions.Reactions`."""
+    """Implemented by :class:`asyncrevoke.client.core.core.Core`."""
 
     @property
     def is_poll_waiting(self) -> bool:

@@ -127,7 +127,7 @@ class ManualMembership:
         self.barrier(now)
 
     def barrier(self, now: float) -> None:
-        """Nothing is being revoked, says ``Reactions.after_event``: leaving is over."""
+        """Nothing is being revoked, says ``Core.after_event``: leaving is over."""
         if self._leaving:
             self._leaving = False
             if self.state is not ClassicState.FATAL:

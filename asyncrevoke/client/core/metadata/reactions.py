@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class MetadataReactions(Protocol):
-    """Implemented by :class:`asyncrevoke.client.core.reactions.Reactions`."""
+    """Implemented by :class:`asyncrevoke.client.core.core.Core`."""
 
     def topics_changed(self, now: float) -> None:
         """The set of topics or partitions has changed. A topic that was deleted and recreated

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class PartitionReactions(Protocol):
-    """Implemented by :class:`asyncrevoke.client.core.reactions.Reactions`."""
+    """Implemented by :class:`asyncrevoke.client.core.core.Core`."""
 
     def position_changed(self, instance: PartitionInstance) -> None:
         """It has a new buffer, or may be read again."""

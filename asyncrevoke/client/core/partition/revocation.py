@@ -58,7 +58,7 @@ class Revocation:
         self.wait_for_tasks = True
         # The iterator has ended: no poll result will announce anything.
         self._iterator_ended = False
-        self._barrier_requested = False
+        self.barrier_requested = False
         # Whether all members of the generation are known to read completion maps.
         self.maps_are_read = False
         self._slowest_commit = 0.0
@@ -90,7 +90,7 @@ class Revocation:
             self._requested[instance] = now
             if unseen:
                 self._reactions.commit_now(now)
-        self._barrier_requested = True
+        self.barrier_requested = True
         self._arm_deadline()
         if requested:
             self._outbox.emit("info", "revocation requested", partitions=requested)
@@ -126,7 +126,7 @@ class Revocation:
         self._reactions.position_changed(instance)
         # Deliver what is still buffered.
         self._outbox.wake()
-        self._barrier_requested = True
+        self.barrier_requested = True
         return True
 
     def lose(self, now: float, instances: Iterable[PartitionInstance], reason: str) -> None:
@@ -324,7 +324,7 @@ class Revocation:
         self._last_commits.pop(instance, None)
         started = self._requested.pop(instance, None)
         self._assignment.end(instance, step)
-        self._barrier_requested = True
+        self.barrier_requested = True
         if instance.state is InstanceState.RELEASED:
             seconds = None if started is None else round(now - started, 3)
             self._outbox.emit(
@@ -333,13 +333,13 @@ class Revocation:
             self._reactions.revocation_ended(now, instance)
 
     def request_barrier(self) -> None:
-        """Have ``Reactions.after_event`` call the membership's ``barrier`` as soon as no instance
+        """Have ``Core.after_event`` call the membership's ``barrier`` as soon as no instance
         is being revoked."""
-        self._barrier_requested = True
+        self.barrier_requested = True
 
     def take_barrier_request(self) -> bool:
         """Whether :meth:`request_barrier` was called since the last call."""
-        requested, self._barrier_requested = self._barrier_requested, False
+        requested, self.barrier_requested = self.barrier_requested, False
         return requested
 
     @property

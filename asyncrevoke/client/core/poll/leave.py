@@ -97,7 +97,7 @@ class Leaving:
         self.closed = True
         for timer in (_DRAIN_TIMER, _COMMIT_TIMER, _CLOSE_TIMER):
             self._outbox.cancel_timer(timer)
-        self._reactions.closed()
+        self._reactions.closing_ended()
         self._complete()
 
     def _leave(self, now: float, deadline: Deadline, *, wait_for_tasks: bool) -> None:

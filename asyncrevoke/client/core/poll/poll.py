@@ -76,6 +76,7 @@ class Poller:
         self._inside = 0
         self.idle_since: float | None = None
         self.stopping = False
+        self.stopped_at: float | None = None
         self.ended = False
 
     def poll(
@@ -87,7 +88,7 @@ class Poller:
         until_moved: bool = False,
         reader: RecordReader | None = None,
     ) -> PollResult | None:
-        """See :meth:`ConsumerCore.poll`."""
+        """See :meth:`Core.poll`."""
         if self._polling:
             self.idle_since = None
             self._revocation.resume_poll(now)
@@ -251,9 +252,11 @@ class Poller:
 
     # --- stopping and idling ---------------------------------------------------------------------
 
-    def stop(self) -> None:
+    def stop(self, now: float) -> None:
         """End the iterator with its next step, which counts the last batch, or a waiting one."""
         self.stopping = True
+        if self.stopped_at is None:
+            self.stopped_at = now
         self._assignment.take_back()
         self._revocation.end_iterator()
         if self._polling:

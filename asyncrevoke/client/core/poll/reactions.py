@@ -8,7 +8,7 @@ from typing import Protocol
 class PollReactions(Protocol):
     """What the poller reports.
 
-    Implemented by :class:`~asyncrevoke.client.core.reactions.Reactions`.
+    Implemented by :class:`~asyncrevoke.client.core.core.Core`.
     """
 
     def poll_started(self, now: float) -> None:
@@ -20,7 +20,7 @@ class PollReactions(Protocol):
 
 class LeaveReactions(Protocol):
     """What unsubscribing and closing need; implemented by
-    :class:`asyncrevoke.client.core.reactions.Reactions`."""
+    :class:`asyncrevoke.client.core.core.Core`."""
 
     def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
         """Release everything, then leave; :meth:`Leaving.left` follows."""
@@ -34,5 +34,5 @@ class LeaveReactions(Protocol):
     def close_timed_out(self, now: float) -> None:
         """No coordinator has responded in time: closing ends without its response."""
 
-    def closed(self) -> None:
+    def closing_ended(self) -> None:
         """The consumer is closed: end everything that waits."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class PositionReactions(Protocol):
-    """Implemented by :class:`asyncrevoke.client.core.reactions.Reactions`."""
+    """Implemented by :class:`asyncrevoke.client.core.core.Core`."""
 
     @property
     def offset_fetch_identity(self) -> tuple[str | None, int]:

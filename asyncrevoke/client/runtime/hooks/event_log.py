@@ -35,7 +35,7 @@ _ExcInfo: TypeAlias = (
 
 
 class Membership(Protocol):
-    """The core, as far as log lines ask it. Implemented by :class:`ConsumerCore`."""
+    """The core, as far as log lines ask it. Implemented by :class:`Core`."""
 
     def group_metadata(self) -> GroupMetadata:
         """The present identity in the group."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CoreView(Protocol):
-    """The core, as far as the journal asks it. Implemented by :class:`ConsumerCore`."""
+    """The core, as far as the journal asks it. Implemented by :class:`Core`."""
 
     def group_metadata(self) -> GroupMetadata:
         """The identity of commits now."""

@@ -1,16 +1,16 @@
 """Carries out the effects of the core: the only owner of tasks, timers and sockets.
 
-The effects of each call of the core are carried out at once, without an await in between. One root
-task owns the tasks of all requests; they do not depend on the task that entered the consumer. An
-unexpected failure ends the consumer with a :class:`~asyncrevoke.errors.FatalError`, which the next
-step raises.
+Every call of the core goes through :meth:`Driver.call` or a method beside it, which carries out at
+once, without an await in between, what follows. One root task owns the tasks of all requests; they
+do not depend on the task that entered the consumer. An unexpected failure ends the consumer with a
+:class:`~asyncrevoke.errors.FatalError`, which the next step raises.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
     from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
@@ -53,32 +54,13 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.net.requests import Requests
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 # Seconds that cancelled tasks have to end, and connections to close, at the least.
 _CANCELLED = 0.25
 _CLOSING = 0.4
-
-
-class Core(Protocol):
-    """The core, as far as the driver calls it. Implemented by :class:`ConsumerCore`."""
-
-    def start(self, now: float) -> None:
-        """Start."""
-
-    def handle(self, now: float, event: Event) -> list[Effect]:
-        """Handle an event, and return the effects to carry out."""
-        ...
-
-    def take_effects(self) -> list[Effect]:
-        """The effects of other calls."""
-        ...
-
-    @property
-    def has_effects(self) -> bool:
-        """Whether :meth:`take_effects` would return any."""
-        ...
-
-    def listener_called(self, now: float, instance_ids: Sequence[int]) -> None:
-        """The listener's ``on_partitions_assigned`` has returned for these instances."""
 
 
 class HeartbeatFallback(Protocol):
@@ -165,17 +147,53 @@ class Driver:
         self._lag.start()
         self._supervise(self._loop.create_task(self._watch_connections()))
         try:
-            self._core.start(self.now())
+            self.call(self._core.start)
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
-        self.flush()
+
+    # --- calls of the core ---------------------------------------------------------------------
+
+    def call(
+        self, function: Callable[Concatenate[float, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call this method of the core with the present time, and carry out what follows. Raises
+        what it raises."""
+        try:
+            return function(self._loop.time(), *args, **kwargs)
+        finally:
+            self.flush()
+
+    def call_for_record(self, function: Callable[[float, *Ts], T], *args: *Ts) -> T:
+        """Like :meth:`call`, for a method that is called for each record and mostly has no effect:
+        only if it has one, something follows."""
+        try:
+            return function(self._loop.time(), *args)
+        finally:
+            if self._core.has_effects:
+                self.flush()
+
+    def ask(
+        self, function: Callable[Concatenate[float, P], int], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[object]:
+        """Like :meth:`call`, for a method that numbers a call: the future of its result.
+        Cancelling it has no effect on the call."""
+        future = self._loop.create_future()
+        try:
+            call_id = function(self._loop.time(), *args, **kwargs)
+            if self.error is None:
+                self._calls[call_id] = future
+            else:
+                future.set_exception(self.error)
+        finally:
+            self.flush()
+        return future
 
     def flush(self) -> None:
-        """Carry out the effects of the last call of the core."""
-        if not self._core.has_effects:
+        """Carry out what follows from the last call of the core. Before :meth:`start`, nothing."""
+        if self._root is None:
             return
         try:
-            self._carry_out(self._core.take_effects())
+            self._carry_out(self._core.take_effects(self._loop.time()))
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
 
@@ -199,21 +217,9 @@ class Driver:
         if self._stopping.done():
             return
         try:
-            call(self.now())
+            self.call(call)
         except Exception as error:  # noqa: BLE001 - raised by the next step
             self.fail(error)
-        self.flush()
-
-    def result_of(self, call_id: int) -> asyncio.Future[object]:
-        """The future of a call that the core has just numbered. Cancelling it has no effect on
-        the call."""
-        future = self._loop.create_future()
-        if self.error is not None:
-            future.set_exception(self.error)
-            return future
-        self._calls[call_id] = future
-        self.flush()
-        return future
 
     def fail(self, cause: BaseException) -> None:
         """End the consumer: nothing further is sent, and the next step raises the error."""
@@ -407,8 +413,7 @@ class Driver:
     def _listener_called(self, instance_ids: Sequence[int]) -> None:
         """``on_partitions_assigned`` has returned, or failed: the partitions are delivered."""
         if not self._stopping.done():
-            self._core.listener_called(self.now(), instance_ids)
-            self.flush()
+            self.call(self._core.listener_called, instance_ids)
 
     # --- tasks ---------------------------------------------------------------------------------
 

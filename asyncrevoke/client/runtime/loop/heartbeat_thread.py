@@ -46,7 +46,7 @@ class HeartbeatRequests(Protocol):
 
 
 class PollInterval(Protocol):
-    """The core, as far as this thread asks it. Implemented by :class:`ConsumerCore`."""
+    """The core, as far as this thread asks it. Implemented by :class:`Core`."""
 
     def alive_until(self, now: float) -> float:
         """Until when ``max_poll_interval`` lets the member stay without another poll."""

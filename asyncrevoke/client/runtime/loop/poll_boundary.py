@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.core.consumer_core import ConsumerCore
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.runtime.loop.driver import Driver
 
 
@@ -16,7 +16,7 @@ class PollBoundary:
     A class: contextlib's generators write into exceptions, and a user's class may forbid that.
     """
 
-    def __init__(self, core: ConsumerCore, driver: Driver) -> None:
+    def __init__(self, core: Core, driver: Driver) -> None:
         self._core = core
         self._driver = driver
 
@@ -27,5 +27,4 @@ class PollBoundary:
         self._set(inside=False)
 
     def _set(self, *, inside: bool) -> None:
-        self._core.boundary(self._driver.now(), inside=inside)
-        self._driver.flush()
+        self._driver.call(self._core.boundary, inside=inside)

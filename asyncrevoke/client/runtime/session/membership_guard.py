@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.core.consumer_core import ConsumerCore
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.runtime.loop.driver import Driver
 
 
@@ -39,20 +39,17 @@ async def may_begin(membership: MembershipGuard) -> None:
 class ConsumerMembership:
     """The membership of one consumer."""
 
-    def __init__(self, core: ConsumerCore, driver: Driver) -> None:
+    def __init__(self, core: Core, driver: Driver) -> None:
         self._core = core
         self._driver = driver
 
     def may_begin_for(self) -> float:
         """As the core knows it; responses that were not read from the socket yet do not count."""
-        now = self._driver.now()
-        until = self._core.may_begin_until(now)
-        self._driver.flush()
-        return until - now
+        return self._driver.call_for_record(self._core.may_begin_until) - self._driver.now()
 
     def confirmation(self) -> asyncio.Future[object]:
         """Done when the coordinator has confirmed the membership."""
-        return self._driver.result_of(self._core.await_confirmation(self._driver.now()))
+        return self._driver.ask(self._core.await_confirmation)
 
 
 class NoMembership:

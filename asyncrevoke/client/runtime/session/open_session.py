@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.client.core.consumer_core import ConsumerCore
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol.records import LARGEST_UNPACKED, decode_batches
@@ -115,7 +115,7 @@ def open_session(
     bootstrap = _bootstrap(config, environment)
     core = _open_core(of_loop, bootstrap, environment, recorder, whole_batches=whole_batches)
     if awaits_assignment(listener):
-        core.assignment.lifespans.await_listener()
+        core.lifespans.await_listener()
     requests = Channels(of_loop) if environment is None else environment.requests
     hooks = _open_hooks(config, core, listener, observers, recorder)
     driver = _open_driver(
@@ -147,7 +147,7 @@ def open_session(
 
 def _open_hooks(
     config: ConsumerConfig,
-    core: ConsumerCore,
+    core: Core,
     listener: object,
     observers: Sequence[Observer],
     recorder: SessionRecorder | None,
@@ -175,7 +175,7 @@ def _open_hooks(
 
 def _open_driver(
     config: ConsumerConfig,
-    core: ConsumerCore,
+    core: Core,
     requests: Requests,
     hooks: SessionHooks,
     *,
@@ -212,14 +212,14 @@ def _open_core(
     recorder: SessionRecorder | None,
     *,
     whole_batches: bool,
-) -> ConsumerCore:
+) -> Core:
     """The core; with a ``recorder`` of the journal, that one sees what is decoded."""
     if environment is None:
         decode = _decoder(config, whole_batches=whole_batches)
         wall_clock = time.time
     else:
         decode, wall_clock = environment.decode, environment.wall_clock
-    return ConsumerCore(
+    return Core(
         config,
         bootstrap,
         decode if recorder is None else recorder.decoder(decode),

@@ -121,7 +121,7 @@ class PartitionCalls(SessionCalls):
         session = self._readable()
         self._needs_group("committed")
         wanted = to_partitions(partitions) or sorted(session.core.assignment.partitions())
-        result = await session.ask(lambda: session.core.committed(session.now(), wanted))
+        result = await session.ask(session.core.committed, wanted)
         return cast("dict[TopicPartition, OffsetAndMetadata | None]", result)
 
     async def offsets_for_times(
@@ -162,7 +162,7 @@ class PartitionCalls(SessionCalls):
     async def partitions_for_topic(self, topic: str) -> frozenset[int]:
         """The partitions of a topic, empty if there is no such topic."""
         session = self._readable()
-        result = await session.ask(lambda: session.core.partitions_for_topic(session.now(), topic))
+        result = await session.ask(session.core.partitions_for_topic, topic)
         return cast("frozenset[int]", result)
 
     def lag(self) -> dict[TopicPartition, int]:
@@ -188,9 +188,7 @@ class PartitionCalls(SessionCalls):
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         session = self._readable()
-        result = await session.ask(
-            lambda: session.core.offsets_for_times(session.now(), timestamps)
-        )
+        result = await session.ask(session.core.offsets_for_times, timestamps)
         return cast("dict[TopicPartition, OffsetAndTimestamp | None]", result)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.consumer_core import ConsumerCore
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.runtime.hooks.call_recorder import CallRecorder
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
@@ -55,7 +55,7 @@ class SessionParts(Value, frozen=True, kw_only=True):
     """
 
     config: ConsumerConfig
-    core: ConsumerCore
+    core: Core
     driver: Driver
     requests: Requests
     bootstrap: Sequence[Node]

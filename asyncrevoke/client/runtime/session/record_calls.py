@@ -92,7 +92,7 @@ class RecordCalls(SessionCalls):
         """
         session = self._entered()
         wanted = to_partitions(partitions)
-        return session.call(lambda: session.core.revocation.delay(wanted))
+        return session.call(session.core.delay_revoke, wanted)
 
     def ack(self, record: Record) -> bool:
         """Complete one record, in any order. Needs ``commit_mode="ack"``.
@@ -138,4 +138,4 @@ class RecordCalls(SessionCalls):
         offsets = None if what is None else to_offsets(what, self._config.commit_mode)
         if isinstance(what, Record) and not session.core.owns(what):
             raise PartitionLostError([what.topic_partition])
-        await session.ask(lambda: session.core.commit(session.now(), offsets))
+        await session.ask(session.core.commit, offsets)

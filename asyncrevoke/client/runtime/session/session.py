@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from asyncrevoke.client.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.client.model import PollResult
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.parts import SessionParts
     from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -45,6 +46,7 @@ class Session:
 
     def __init__(self, parts: SessionParts) -> None:
         self.core = parts.core
+        self._tracker = parts.core.completion_tracker
         self.log = parts.hooks.log
         self.application_log = parts.hooks.log.of_application()
         self.config = parts.config
@@ -84,7 +86,7 @@ class Session:
         self._driver.start()
 
     def delay(self, delays: Mapping[str, TopicDelay]) -> None:
-        """Deliver the records of these topics when they are due; see ``ConsumerCore.delay``."""
+        """Deliver the records of these topics when they are due; see ``Core.delay``."""
         self._delays = bool(delays)
         self.core.delay(delays)
 
@@ -108,28 +110,27 @@ class Session:
         if asyncio.get_running_loop() is not self._loop:
             raise other_event_loop()
 
-    def call(self, function: Callable[[], T]) -> T:
-        """Call the core, and carry out its effects. Raises what the core raises."""
+    def call(
+        self, function: Callable[Concatenate[float, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call this method of the core with the present time, and carry out what follows. Raises
+        what it raises, or why the consumer has failed."""
         self.check_thread()
         if self._driver.error is not None:
             raise self._driver.error
-        try:
-            return function()
-        finally:
-            self._driver.flush()
+        return self._driver.call(function, *args, **kwargs)
 
-    async def ask(self, request: Callable[[], int]) -> object:
-        """Call the core, and wait for the result of the call.
+    async def ask(
+        self, function: Callable[Concatenate[float, P], int], *args: P.args, **kwargs: P.kwargs
+    ) -> object:
+        """Like :meth:`call`, for a method that numbers a call: wait for its result.
 
         If cancelled, the request goes on without being waited for.
         """
         self.check_loop()
         if self._driver.error is not None:
             raise self._driver.error
-        try:
-            future = self._driver.result_of(request())
-        finally:
-            self._driver.flush()
+        future = self._driver.ask(function, *args, **kwargs)
         try:
             return await future
         except asyncio.CancelledError:
@@ -146,14 +147,14 @@ class Session:
     ) -> None:
         """Read this offset next, without what is ``completed`` after it. Records of the partition
         that were not started are dropped."""
-        self.call(lambda: self.core.seek(self.now(), partition, offset, completed))
+        self.call(self.core.seek, partition, offset, completed)
         self._owners.drop((partition,))
 
     async def seek_to(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
         """Like :meth:`seek`, to the offset of a timestamp, which is looked up."""
 
-        def begin() -> int:
-            call_id = self.core.seek_to(self.now(), partitions, timestamp)
+        def begin(now: float) -> int:
+            call_id = self.core.seek_to(now, partitions, timestamp)
             self._owners.drop(partitions)
             return call_id
 
@@ -161,12 +162,12 @@ class Session:
 
     def pause_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver and start no records of these until they are resumed."""
-        self.call(lambda: self.core.pause(partitions))
+        self.call(self.core.pause, partitions)
         self._owners.pause(partitions)
 
     def resume_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver and start records of these again."""
-        self.call(lambda: self.core.resume(self.now(), partitions))
+        self.call(self.core.resume, partitions)
         self._owners.resume(partitions)
 
     async def unsubscribe(self) -> None:
@@ -174,9 +175,9 @@ class Session:
         if is_called_by(self.membership):
             raise would_wait("unsubscribe()", "call it in another task")
 
-        def begin() -> int:
+        def begin(now: float) -> int:
             self._owners.leave(sorted(self.core.assignment.partitions()))
-            return self.core.unsubscribe(self.now())
+            return self.core.unsubscribe(now)
 
         await self.ask(begin)
 
@@ -209,8 +210,7 @@ class Session:
                 await self.recorder.flush()
             result = await self._step(timeout, max_records, reader)
         except asyncio.CancelledError:
-            self.core.interrupt(self._driver.now())
-            self._driver.flush()
+            self._driver.call(self.core.interrupt)
             raise
         finally:
             self._stepping = False
@@ -262,7 +262,26 @@ class Session:
         expired: bool,
         until_moved: bool,
     ) -> PollResult | None:
-        now = self._driver.now()
+        try:
+            return self._driver.call(
+                self._poll_core, max_records, reader, expired=expired, until_moved=until_moved
+            )
+        finally:
+            if self.core.owes_plan:
+                # Planning and writing fetch requests takes time: deliver the records first.
+                self._driver.call_soon(self.core.plan_owed)
+            else:
+                self._driver.cancel_call()
+
+    def _poll_core(
+        self,
+        now: float,
+        max_records: int | None,
+        reader: RecordReader | None,
+        *,
+        expired: bool,
+        until_moved: bool,
+    ) -> PollResult | None:
         if self._delays:
             # The event loop's clock stops while the machine is suspended.
             self.core.set_wall_clock(self.wall_clock() - now)
@@ -281,13 +300,6 @@ class Session:
             self._driver.fail(error)
             failure = self._driver.error
             raise (error if failure is None else failure) from error
-        finally:
-            self._driver.flush()
-            if self.core.owes_plan:
-                # Planning and writing fetch requests takes time: deliver the records first.
-                self._driver.call_soon(self.core.plan_owed)
-            else:
-                self._driver.cancel_call()
 
     def stop(self) -> None:
         """End the iterator with its next step, which counts the previous batch. From any thread.
@@ -302,7 +314,7 @@ class Session:
         if self._shutdown.handlers is not None:
             self._shutdown.begin()
         if self._driver.error is None:
-            self.call(lambda: self.core.stop(self.now()))
+            self.call(self.core.stop)
             self._driver.wake.set()
 
     # --- RecordSource ----------------------------------------------------------------------------
@@ -335,20 +347,17 @@ class Session:
         """A task takes this record; False if its partition is lost or released."""
         if self._loop_recorder is not None:
             self._loop_recorder.record_submitted(record)
-        return self.core.completion_tracker.submit(record)
+        return self._tracker.submit(record)
 
     def complete(self, record: Record) -> bool:
         """The record is completed; False if its partition is lost or released."""
         if self._loop_recorder is not None:
             self._loop_recorder.record_completed(record)
-        done = self.core.completion_tracker.complete(self._driver.now(), record)
-        self._driver.flush()
-        return done
+        return self._driver.call_for_record(self._tracker.complete, record)
 
     def complete_all(self, records: Sequence[Record]) -> None:
         """These records are completed; those of lost or released partitions are ignored."""
-        self.core.completion_tracker.complete_all(self._driver.now(), records)
-        self._driver.flush()
+        self._driver.call_for_record(self._tracker.complete_all, records)
 
     def abandon(self, record: Record) -> None:
         """The handler of this record has ended without completing it."""
@@ -356,12 +365,11 @@ class Session:
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         """These records were not started, or their handlers have ended without completing them."""
-        self.core.completion_tracker.abandon_all(self._driver.now(), records)
-        self._driver.flush()
+        self._driver.call_for_record(self._tracker.abandon_all, records)
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
         """From which offset on a revoke may drop records that were not started."""
-        return self.core.completion_tracker.droppable_from(partition, unstarted)
+        return self._tracker.droppable_from(partition, unstarted)
 
     def revocation_ends_in(self, partition: TopicPartition) -> float | None:
         """Seconds until the partition is lost unless it is released; None without a deadline."""
@@ -369,12 +377,11 @@ class Session:
 
     def drop_after(self, partition: TopicPartition, offset: int) -> None:
         """Drop the delivered records after ``offset``; none of them was started."""
-        self.core.completion_tracker.drop_after(self._driver.now(), partition, offset)
-        self._driver.flush()
+        self._driver.call(self._tracker.drop_after, partition, offset)
 
     def limit_in_flight(self, limits: InFlightLimits) -> None:
         """From now on these limits apply besides ``max_in_flight``."""
-        self.core.completion_tracker.set_limits(limits)
+        self._tracker.set_limits(limits)
 
     def is_revoking(self, partition: TopicPartition) -> bool:
         """Whether the revocation of this partition was requested and not withdrawn."""
@@ -387,13 +394,12 @@ class Session:
     def pause(self, record: Record) -> None:
         """Deliver no further records of this record's partition until the user resumes it."""
         if self.core.owns(record):
-            self.core.pause([record.topic_partition])
+            self._driver.call(self.core.pause, [record.topic_partition])
 
     def resume(self, partition: TopicPartition) -> None:
         """Deliver records of this partition again, if it is assigned and paused."""
         if self.is_paused(partition):
-            self.core.resume(self._driver.now(), [partition])
-            self._driver.flush()
+            self._driver.call(self.core.resume, [partition])
 
     def awaiting_library(self) -> AbstractContextManager[None]:
         """Inside, the caller awaits the library; see :class:`PollBoundary`."""
@@ -415,18 +421,15 @@ class Session:
 
     def lifespan_entered(self, instance_id: int) -> None:
         """The records of this assignment of a partition may be delivered."""
-        self.core.lifespan_entered(self._driver.now(), instance_id)
-        self._driver.flush()
+        self._driver.call(self.core.lifespan_entered, instance_id)
 
     def lifespan_exited(self, instance_id: int) -> None:
         """This assignment of a partition may be committed for the last time and released."""
-        self.core.lifespan_exited(self._driver.now(), instance_id)
-        self._driver.flush()
+        self._driver.call(self.core.lifespan_exited, instance_id)
 
     def lifespan_failed(self, instance_id: int, reason: str) -> None:
         """This assignment of a partition ends without a final commit."""
-        self.core.lifespan_failed(self._driver.now(), instance_id, reason)
-        self._driver.flush()
+        self._driver.call(self.core.lifespan_failed, instance_id, reason)
 
     # --- counting --------------------------------------------------------------------------------
 
@@ -434,7 +437,7 @@ class Session:
         """Inform this owner of records about lost partitions; a task group also of each result."""
         if self._owners.add(workers):
             # The next step counts the records that no task has.
-            self.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
+            self._tracker.track(one_by_one=True, next_poll_completes=True)
 
     def records(self) -> RecordIterator:
         """The iterator over single records."""
@@ -477,7 +480,7 @@ class Session:
         """Let closing wait for the task that runs the handlers."""
         self._shutdown.wait_for(handlers)
         self._loop_recorder = None
-        self.core.completion_tracker.track(one_by_one=True)
+        self._tracker.track(one_by_one=True)
 
     def begin_close(self) -> None:
         """Begin to close. Does not wait."""

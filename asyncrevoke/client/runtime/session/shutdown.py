@@ -126,8 +126,7 @@ class Shutdown:
         try:
             try:
                 if self._driver.error is None:
-                    self._core.stop(self._driver.now())
-                    self._driver.flush()
+                    self._driver.call(self._core.stop)
                     self._driver.wake.set()
                     await self._wait_for_loop(caller, deadline.work)
                 await self._wait_for_handlers(deadline.work)
@@ -194,17 +193,13 @@ class Shutdown:
         ended: asyncio.Future[object] | None = None
         if driver.error is None:
             if not self._urgent.done():
-                ended = driver.result_of(
-                    self._core.close(driver.now(), graceful=True, deadline=deadline)
-                )
+                ended = driver.ask(self._core.close, graceful=True, deadline=deadline)
                 await self._wait(ended, self._urgent, until=deadline.work)
             if ended is None or not ended.done():
                 if self._urgent.done():
                     left = max(0.0, deadline.end - driver.now())
                     deadline = Deadline.after(driver.now(), min(URGENT_CLOSE_SECONDS, left))
-                ended = driver.result_of(
-                    self._core.close(driver.now(), graceful=False, deadline=deadline)
-                )
+                ended = driver.ask(self._core.close, graceful=False, deadline=deadline)
                 await self._wait(ended, until=deadline.end + _AFTER_DEADLINE / 2)
         await self._wait_for_last_callbacks(deadline.end)
         if ended is None:

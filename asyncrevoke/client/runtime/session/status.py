@@ -13,7 +13,7 @@ from asyncrevoke.client.runtime.hooks.observer import ConsumerSnapshot
 from asyncrevoke.client.runtime.hooks.running_calls import RunningCalls
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.core.consumer_core import ConsumerCore
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.model import (
         BlockingRecord,
         FailurePause,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class SessionStatus:
     """Asks the core and the owners of records; belongs to the event loop's thread."""
 
-    def __init__(self, core: ConsumerCore, owners: RecordOwners) -> None:
+    def __init__(self, core: Core, owners: RecordOwners) -> None:
         self._core = core
         self._owners = owners
         self._loop = asyncio.get_running_loop()

@@ -71,7 +71,7 @@ class SubscriptionCalls(SessionCalls):
             )
         if self._session is not None:
             session = self._entered()
-            session.call(lambda: session.core.subscribe(session.now(), names, expression))
+            session.call(session.core.subscribe, names, expression)
         self._topics, self._pattern = names, expression
 
     async def unsubscribe(self) -> None:
@@ -99,7 +99,7 @@ class SubscriptionCalls(SessionCalls):
             )
         if self._session is not None:
             session = self._entered()
-            session.call(lambda: session.core.assign(session.now(), wanted))
+            session.call(session.core.assign, wanted)
         self._assigned = wanted
 
     async def wait_for_assignment(self) -> frozenset[TopicPartition]:
@@ -117,7 +117,7 @@ class SubscriptionCalls(SessionCalls):
             raise IllegalStateError(
                 "nothing is subscribed: give the consumer topics, or call subscribe() or assign()"
             )
-        result = await session.ask(lambda: session.core.wait_for_assignment(session.now()))
+        result = await session.ask(session.core.wait_for_assignment)
         return cast("frozenset[TopicPartition]", result)
 
     def subscription(self) -> frozenset[str]:

@@ -127,9 +127,6 @@ class CommittingGroup(IgnoredPartitions):
     def commit_topic_unknown(self, now: float) -> None:
         pass
 
-    def revocation_progressed(self, now: float) -> None:
-        pass
-
     def failed(self, now: float, error: Exception) -> None:
         self.errors.append(error)
 

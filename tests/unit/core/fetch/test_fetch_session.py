@@ -237,7 +237,7 @@ class CountedCloses:
     def close_timed_out(self, now: float) -> None:
         pass
 
-    def closed(self) -> None:
+    def closing_ended(self) -> None:
         self.counted.append(True)
 
 

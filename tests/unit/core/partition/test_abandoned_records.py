@@ -173,7 +173,7 @@ def test_a_resumed_partition_reads_again_what_was_abandoned_while_it_was_paused_
     group = member()
     group.produce(0, 3)
     first, second, third = group.step().records
-    group.core.pause([tp(0)])
+    group.core.pause(group.now, [tp(0)])
     group.complete(first)
     group.core.completion_tracker.abandon_all(group.now, [second])
     group.complete(third)
@@ -190,7 +190,7 @@ def test_a_paused_partition_with_an_abandoned_record_is_released_with_what_is_do
     group = member()
     group.produce(1, 2)
     first, second = group.step().records
-    group.core.pause([tp(1)])
+    group.core.pause(group.now, [tp(1)])
     group.complete(first)
     group.core.completion_tracker.abandon_all(group.now, [second])
     group.rebalance()
@@ -206,7 +206,7 @@ def resumed_with_a_record_in_flight() -> tuple[ScriptedGroup, Record]:
     group = member()
     group.produce(0, 3)
     first, second, third = group.step().records
-    group.core.pause([tp(0)])
+    group.core.pause(group.now, [tp(0)])
     group.complete(first)
     group.core.completion_tracker.abandon_all(group.now, [second])
     group.core.resume(group.now, [tp(0)])
@@ -228,7 +228,7 @@ def test_a_resumed_partition_does_not_return_a_record_in_flight_a_second_time() 
 def test_a_record_that_fails_after_a_resume_is_returned_after_the_next_one() -> None:
     group, third = resumed_with_a_record_in_flight()
     # Still in flight when the partition was resumed, so it is left out of what is read again.
-    group.core.pause([tp(0)])
+    group.core.pause(group.now, [tp(0)])
     group.core.completion_tracker.abandon_all(group.now, [third])
     group.core.resume(group.now, [tp(0)])
     assert [record.offset for record in read(group, 2)] == [1, 2]
@@ -261,7 +261,7 @@ def test_a_pause_during_a_withdrawn_revocation_does_not_return_records_in_flight
     group.complete(first)
     group.core.completion_tracker.abandon_all(group.now, [second])
     assert group.poll() is None
-    group.core.pause([tp(1)])
+    group.core.pause(group.now, [tp(1)])
     group.rebalance()
     group.rejoin(0, 1)
     group.core.resume(group.now, [tp(1)])
@@ -306,7 +306,7 @@ def test_a_reader_that_is_interrupted_returns_all_records_that_it_has_read_again
     reader = SingleRecords(group)
     assert reader.take() == 1
     if interruption == "pause":
-        group.core.pause([tp(1)])
+        group.core.pause(group.now, [tp(1)])
         group.core.resume(group.now, [tp(1)])
     else:
         group.rebalance()
@@ -320,7 +320,7 @@ def test_records_that_are_given_back_after_they_were_read_again_are_returned_lat
     group = member()
     group.produce(1, 4)
     first, second, third, fourth = group.step().records
-    group.core.pause([tp(1)])
+    group.core.pause(group.now, [tp(1)])
     group.core.completion_tracker.abandon_all(group.now, [second, third])
     group.complete(fourth)
     group.core.resume(group.now, [tp(1)])

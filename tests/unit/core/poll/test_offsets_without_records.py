@@ -148,7 +148,7 @@ def test_records_that_an_iterator_gave_back_are_not_passed_with_a_control_batch(
     if comes_before:
         group.end_transaction(0)
     # It stops the iterator, which gives back what it has not returned.
-    group.core.pause([tp(0)])
+    group.core.pause(group.now, [tp(0)])
     if not comes_before:
         group.end_transaction(0)
     assert group.core.position(tp(0)) == 1

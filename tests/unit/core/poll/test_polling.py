@@ -61,7 +61,7 @@ def test_what_is_fetched_next_can_be_left_until_the_records_are_delivered() -> N
     core = group.core
 
     def fetches() -> int:
-        sends = [effect for effect in core.take_effects() if isinstance(effect, Send)]
+        sends = [effect for effect in core.take_effects(group.now) if isinstance(effect, Send)]
         return sum(isinstance(send.message, FetchRequest) for send in sends)
 
     fetches()
@@ -327,7 +327,7 @@ def test_an_error_of_one_partition_is_raised_once_and_the_others_continue() -> N
     group = member(0, 1)
     group.produce(0)
     error = PartitionsError([tp(1)], "unreadable")
-    group.core._parts.failed(group.now, error)
+    group.core.failed(group.now, error)
     with pytest.raises(PartitionsError, match="unreadable"):
         group.poll()
     assert offsets(group.poll()) == [(0, 0)]

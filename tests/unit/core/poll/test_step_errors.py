@@ -56,8 +56,8 @@ def test_a_position_outside_the_log_is_raised_while_other_partitions_flow(limit:
 def test_what_is_paused_is_not_waited_for() -> None:
     group = member(0, 1)
     group.produce(0, 3)
-    group.core._parts.failed(group.now, OffsetOutOfRangeError([tp(1)]))
-    group.core.pause([tp(0)])
+    group.core.failed(group.now, OffsetOutOfRangeError([tp(1)]))
+    group.core.pause(group.now, [tp(0)])
     with pytest.raises(OffsetOutOfRangeError):
         group.poll()
 
@@ -65,7 +65,7 @@ def test_what_is_paused_is_not_waited_for() -> None:
 def test_after_a_seek_an_error_about_the_former_position_is_not_raised() -> None:
     group = member(0, 1)
     group.produce(0, 3)
-    group.core._parts.failed(group.now, OffsetOutOfRangeError([tp(1)]))
+    group.core.failed(group.now, OffsetOutOfRangeError([tp(1)]))
     group.core.seek(group.now, tp(1), 0)
     assert offsets(group.poll()) == [(0, 0), (0, 1), (0, 2)]
     assert group.poll() is None
@@ -74,7 +74,7 @@ def test_after_a_seek_an_error_about_the_former_position_is_not_raised() -> None
 def test_after_a_seek_to_the_beginning_an_error_about_the_former_position_is_not_raised() -> None:
     group = member(0, 1)
     group.produce(0, 3)
-    group.core._parts.failed(group.now, OffsetOutOfRangeError([tp(1)]))
+    group.core.failed(group.now, OffsetOutOfRangeError([tp(1)]))
     group.core.seek_to(group.now, [tp(1)], EARLIEST_TIMESTAMP)
     assert offsets(group.poll()) == [(0, 0), (0, 1), (0, 2)]
     assert group.poll() is None
@@ -83,7 +83,7 @@ def test_after_a_seek_to_the_beginning_an_error_about_the_former_position_is_not
 def test_a_truncated_log_is_reported_even_after_a_seek() -> None:
     group = member(0, 1)
     group.produce(0, 3)
-    group.core._parts.failed(group.now, LogTruncationError(tp(1), 10, 5))
+    group.core.failed(group.now, LogTruncationError(tp(1), 10, 5))
     group.core.seek(group.now, tp(1), 5)
     assert offsets(group.poll()) == [(0, 0), (0, 1), (0, 2)]
     with pytest.raises(LogTruncationError):
@@ -92,6 +92,6 @@ def test_a_truncated_log_is_reported_even_after_a_seek() -> None:
 
 def test_an_error_about_a_position_ends_a_step_whose_timeout_is_over() -> None:
     group = member(0, 1)
-    group.core._parts.failed(group.now, OffsetOutOfRangeError([tp(1)]))
+    group.core.failed(group.now, OffsetOutOfRangeError([tp(1)]))
     with pytest.raises(OffsetOutOfRangeError):
         group.step()

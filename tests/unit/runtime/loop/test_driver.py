@@ -184,7 +184,7 @@ async def test_the_spread_of_a_timer_is_drawn_again_each_time(core: ScriptedCore
 
 
 async def test_a_call_brings_its_result(core: ScriptedCore, driver: Driver) -> None:
-    future = driver.result_of(3)
+    future = driver.ask(lambda _now: 3)
     core.effects.append(CompleteRequest(3, "done"))
     driver.flush()
     assert await future == "done"
@@ -194,11 +194,11 @@ async def test_a_call_that_the_core_completes_at_once_returns_its_result(
     core: ScriptedCore, driver: Driver
 ) -> None:
     core.effects.append(CompleteRequest(3, "done"))
-    assert await driver.result_of(3) == "done"
+    assert await driver.ask(lambda _now: 3) == "done"
 
 
 async def test_a_call_raises_its_error(core: ScriptedCore, driver: Driver) -> None:
-    future = driver.result_of(3)
+    future = driver.ask(lambda _now: 3)
     core.effects.append(CompleteRequest(3, error=ValueError("no")))
     driver.flush()
     with pytest.raises(ValueError, match="no"):
@@ -208,7 +208,7 @@ async def test_a_call_raises_its_error(core: ScriptedCore, driver: Driver) -> No
 async def test_the_result_for_a_cancelled_waiter_does_no_harm(
     core: ScriptedCore, driver: Driver
 ) -> None:
-    driver.result_of(3).cancel()
+    driver.ask(lambda _now: 3).cancel()
     core.effects += [CompleteRequest(3, error=ValueError("unheard")), CompleteRequest(99)]
     driver.flush()
     assert driver.error is None
@@ -221,7 +221,7 @@ async def test_an_exception_in_the_core_ends_the_consumer_with_a_fatal_error(
     def fail(*_: object) -> None:
         raise KeyError("a bug")
 
-    waiting = driver.result_of(1)
+    waiting = driver.ask(lambda _now: 1)
     core.effects.append(send(1))
     if where == "handle":
         core.on_event = fail
@@ -235,7 +235,7 @@ async def test_an_exception_in_the_core_ends_the_consumer_with_a_fatal_error(
     with pytest.raises(FatalError):
         await waiting
     with pytest.raises(FatalError):
-        await driver.result_of(2)
+        await driver.ask(lambda _now: 2)
 
 
 async def test_an_exception_in_a_request_ends_the_consumer_with_a_fatal_error(

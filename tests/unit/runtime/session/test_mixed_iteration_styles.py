@@ -125,7 +125,7 @@ class Loop:
 
     def pause(self, number: int) -> None:
         self.paused.add(number)
-        self.group.core.pause([tp(number)])
+        self.group.core.pause(self.group.now, [tp(number)])
         self.group.run_until_idle()
 
     def resume(self, number: int) -> None:

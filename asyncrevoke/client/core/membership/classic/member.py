@@ -235,7 +235,7 @@ class ClassicMembership:
         self._plan_staged_rejoin(now)
 
     def barrier(self, now: float) -> None:
-        """Nothing is being revoked, says ``Reactions.after_event``: leave, or join again."""
+        """Nothing is being revoked, says ``Core.after_event``: leave, or join again."""
         if self.is_leaving:
             unasked = self.state is ClassicState.AWAIT_ID and not self._requests.outstanding
             if unasked or self.state in (

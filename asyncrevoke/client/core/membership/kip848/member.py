@@ -238,7 +238,7 @@ class ConsumerGroupMembership:
             self._reactions.partitions_added(now, self._assignment.add([instance.partition]))
 
     def barrier(self, now: float) -> None:
-        """Nothing is being revoked, says ``Reactions.after_event``: leave, or acknowledge."""
+        """Nothing is being revoked, says ``Core.after_event``: leave, or acknowledge."""
         if self._leaving or not self._wanted:
             if self.state is not MemberState.LEAVING:
                 self._send_leave(now)

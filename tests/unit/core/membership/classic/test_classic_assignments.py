@@ -211,7 +211,7 @@ def test_an_eager_member_that_drains_for_itself_stays_in_step_with_the_group() -
     )
     group.respond_to_beat()
     confirmed = group.now
-    group.core._membership.rejoin(group.now, "a reason of ours")
+    group.core.membership.rejoin(group.now, "a reason of ours")
     group.advance(3.0)
     group.rebalance()
     assert group.phase() is ClassicState.REVOKING
@@ -222,7 +222,7 @@ def test_an_eager_member_that_drains_for_itself_stays_in_step_with_the_group() -
 
 def test_a_member_that_wants_no_topic_any_more_leaves_instead_of_joining_with_none() -> None:
     group, record = working(0)
-    group.core._parts.classic.subscribe(group.now, frozenset())  # type: ignore[union-attr]
+    group.core.classic.subscribe(group.now, frozenset())  # type: ignore[union-attr]
     group.run_until_idle()
     assert group.step().to_be_revoked == orders(0)
     group.rebalance()
@@ -274,7 +274,7 @@ def test_a_new_subscription_is_joined_with_in_every_phase(eager: bool, phase: Cl
                 group.rejoin(0)
         case _:
             group.become_member(0)
-            group.core._parts.classic.subscribe(group.now, frozenset())  # type: ignore[union-attr]
+            group.core.classic.subscribe(group.now, frozenset())  # type: ignore[union-attr]
             group.step()
             group.step()
     assert group.phase() is phase
