@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.journal.session_id import parse_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.journal.format.sealed import About
     from asyncrevoke.journal.segments import Content, Segment
@@ -21,9 +21,8 @@ class SegmentChain:
         # The session id: the name of the folder, until a segment with an id is added.
         self.name = name
         self._is_named = False
+        # A sentence for each damage in the files.
         self.damaged: list[str] = []
-        # Segments without a digest, which version 1 wrote.
-        self.without_digest: list[str] = []
         self._last: Segment | None = None
         self._before: About | None = None
         # Why the end of the last segment cannot be read, if a process was writing it.
@@ -51,18 +50,10 @@ class SegmentChain:
             self._follow(name, about, follows=segment.number == expected and self._is_comparable)
             if about.segment != segment.number:
                 self.damaged.append(f"segment {name} was written as segment {about.segment:06}")
-        elif content.torn is None and content.damaged is None:
-            self.without_digest.append(name)
         self._check_sessions(segment, content.sessions)
+        if about is None and content.torn is None and content.damaged is None:
+            self.damaged.append(f"segment {name} has no digest")
         self._last, self._before, self._is_comparable = segment, about, content.damaged is None
-
-    def damage(self, facts: Mapping[str, object]) -> list[str]:
-        """A sentence for each damage in the files of the session. ``facts`` are those of its BEGIN
-        row."""
-        if facts.get("version", 1) == 1:
-            return list(self.damaged)
-        without = [f"segment {name} has no digest" for name in self.without_digest]
-        return [*self.damaged, *without]
 
     def _check_sessions(self, segment: Segment, names: Sequence[str]) -> None:
         of_others: list[str] = []

@@ -67,10 +67,8 @@ class SessionState(NamedTuple):
 
     @property
     def content(self) -> Content | None:
-        """What the journal stores about keys and values. Earlier versions wrote true for hashes."""
-        written = self.facts.get("content", True)
-        if written is True:
-            return "records"
+        """What the journal stores about keys and values."""
+        written = self.facts.get("content")
         return written if written in ("batches", "records") else None
 
     @property
@@ -184,7 +182,7 @@ def _state(
     ends = SessionEnds(
         begin.num_rows > 0, facts, end["facts"][0].as_py() if ended else None, table.num_rows
     )
-    damaged = [*chain.damage(facts), *repeated, *ends.damage(missing)]
+    damaged = [*chain.damaged, *repeated, *ends.damage(missing)]
     return SessionState(
         chain.name,
         facts,
@@ -211,7 +209,7 @@ def _last_before(table: Table, row: int) -> int | None:
 
 class SessionEnds(NamedTuple):
     """The facts of the first and last rows of a session, and its number of rows. ``end_facts`` is
-    the JSON of the END row, None without one and in earlier versions."""
+    the JSON of the END row, None without one."""
 
     has_begin: bool
     facts: Mapping[str, object]

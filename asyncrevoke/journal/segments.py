@@ -2,7 +2,7 @@
 
 A segment is a log of frames (``000001.log``) until it is sealed (``000001.parquet``). A kill can
 leave only the end of the last log incomplete; all flushed frames are complete. The writer of a
-session holds the lock of its folder. Logs of earlier versions are Arrow streams (``000001.arrow``).
+session holds the lock of its folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from filelock import FileLock, Timeout
 
 from asyncrevoke.journal.files import PRIVATE, check_no_link, open_file
 from asyncrevoke.journal.format.arrow import RecordBatch, pa, pc
-from asyncrevoke.journal.format.arrow_log import read_arrow
 from asyncrevoke.journal.format.columns import text_size
 from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.frames import FrameReader
@@ -37,18 +36,13 @@ from asyncrevoke.journal.session_id import is_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import BinaryIO
 
 LOG = ".log"
 SEALED = ".parquet"
-# The suffix of logs of earlier versions.
-ARROW_LOG = ".arrow"
 # The kind of a row that readers add for a damaged log.
 DAMAGED = "DAMAGED"
 _UNFINISHED = ".tmp"
 _NAME = re.compile(r"\d{6}")
-# The beginning of an Arrow stream. The oldest ones begin with a length in four bytes.
-_ARROW = b"\xff\xff\xff\xff"
 # Limit for the bytes of a piece. Pieces have 500,000 bytes, or a single longer row with an error of
 # 4,096 characters or the facts of a session.
 _LARGEST_PIECE = 2**20
@@ -79,8 +73,8 @@ class Content(NamedTuple):
     """The content of a segment.
 
     ``torn`` says why its end cannot be read if a process was writing it; ``damaged`` describes
-    other damage. ``about`` has its header and digests, None in earlier versions and in an empty
-    log. ``sessions`` are the session ids of its rows.
+    other damage. ``about`` has its header and digests, None in an empty log. ``sessions`` are the
+    session ids of its rows.
     """
 
     batches: list[RecordBatch]
@@ -99,9 +93,9 @@ class JournalSession(NamedTuple):
         """The segments in order. A sealed segment has the Parquet file only."""
         found: dict[str, Segment] = {}
         for path in sorted(self.folder.iterdir()):
-            if path.suffix in (ARROW_LOG, LOG, SEALED) and _NAME.fullmatch(path.stem):
+            if path.suffix in (LOG, SEALED) and _NAME.fullmatch(path.stem):
                 check_no_link(path)
-                found[path.stem] = Segment(path)  # .parquet comes after .log and .arrow
+                found[path.stem] = Segment(path)  # .parquet comes after .log
         return list(found.values())
 
     def lock(self) -> FileLock:
@@ -153,8 +147,6 @@ def _read(segment: Segment, memory: RowMemory) -> Content:
     if segment.sealed:
         return _of_sealed(read_sealed(path, memory))
     with open_file(path) as file:
-        if path.suffix == ARROW_LOG:
-            return _of_arrow(*read_arrow(file, path, memory, compact=True))
         reader = FrameReader(file)
         batches: list[RecordBatch] = []
         for batch in record_batches(reader, ROW_GROUP, compact=True):
@@ -165,9 +157,8 @@ def _read(segment: Segment, memory: RowMemory) -> Content:
 
 def read_blob(blob: bytes) -> Content:
     """Like :func:`read`, from the bytes of a log, without dictionaries."""
-    if blob.startswith(_ARROW):
-        return _of_arrow(*read_arrow(io.BytesIO(blob), Path("the log"), RowMemory()))
-    return _read_frames(io.BytesIO(blob))
+    reader = FrameReader(io.BytesIO(blob))
+    return _of_frames(reader, list(record_batches(reader, ROW_GROUP)))
 
 
 def read_file(
@@ -185,11 +176,6 @@ def read_file(
     if name.endswith(SEALED):
         found = read_sealed_file(io.BytesIO(blob), name, take, columns)
         return _of_sealed(found)._replace(batches=[])
-    if blob.startswith(_ARROW):
-        content = read_blob(blob)
-        for batch in content.batches:
-            take(batch)
-        return content._replace(batches=[])
     reader = FrameReader(io.BytesIO(blob))
     named: dict[str, None] = {}
     for batch in _named_batches(reader, Path(name).parent.name):
@@ -205,16 +191,10 @@ def rows_of_log(blob: bytes, session: str) -> Iterator[RecordBatch]:
     If the header is damaged, the rows get ``session``, and the group in the BEGIN row. If the log
     is damaged, a last row has the kind :data:`DAMAGED`, and its ``facts`` describe the damage.
     """
-    if blob.startswith(_ARROW):
-        content = read_blob(blob)
-        yield from content.batches
-        damaged = content.damaged
-    else:
-        reader = FrameReader(io.BytesIO(blob))
-        yield from _named_batches(reader, session)
-        damaged = reader.damaged
-    if damaged is not None:
-        yield damaged_row(session, damaged)
+    reader = FrameReader(io.BytesIO(blob))
+    yield from _named_batches(reader, session)
+    if reader.damaged is not None:
+        yield damaged_row(session, reader.damaged)
 
 
 def _named_batches(reader: FrameReader, session: str) -> Iterator[RecordBatch]:
@@ -255,7 +235,7 @@ def read_piece(blob: bytes) -> Content:
         texts += text_size(batch.columns)
         if rows > _ROWS_OF_PIECE or texts > _TEXTS_OF_PIECE:
             return Content([], None, _TOO_LARGE)
-    return _read_frames(io.BytesIO(blob))
+    return read_blob(blob)
 
 
 def problem_of_piece(piece: Content) -> str | None:
@@ -271,18 +251,9 @@ def problem_of_piece(piece: Content) -> str | None:
     return None
 
 
-def _read_frames(file: BinaryIO) -> Content:
-    reader = FrameReader(file)
-    return _of_frames(reader, list(record_batches(reader, ROW_GROUP)))
-
-
 def _of_sealed(found: Sealed) -> Content:
     sessions = _sessions_in(found.batches)
     return Content(found.batches, None, found.damaged, found.about, sessions)
-
-
-def _of_arrow(batches: list[RecordBatch], torn: str | None, damaged: str | None) -> Content:
-    return Content(batches, torn, damaged, None, _sessions_in(batches))
 
 
 def _of_frames(reader: FrameReader, batches: list[RecordBatch]) -> Content:
@@ -333,13 +304,6 @@ def seal(segment: Segment, stop: Callable[[], bool] = lambda: False) -> Segment:
 
 def _copy(segment: Segment, sealed: SealedFile, stop: Callable[[], bool]) -> About | None:
     """Write all rows. None if the log must not be sealed."""
-    if segment.path.suffix == ARROW_LOG:
-        batches, _, damaged = read(segment)[:3]
-        if damaged is not None or not batches:
-            return None
-        for batch in batches:
-            sealed.write(batch)
-        return About(segment.path.parent.name, segment.number, None, None, 1)
     with open_file(segment.path) as file:
         reader = FrameReader(file)
         for batch in record_batches(reader, ROW_GROUP, compact=True):
@@ -369,8 +333,7 @@ def _clean(session: JournalSession) -> None:
     for path in session.folder.glob(f"*{_UNFINISHED}"):
         path.unlink()
     for path in session.folder.glob(f"*{SEALED}"):
-        for suffix in (LOG, ARROW_LOG):
-            path.with_suffix(suffix).unlink(missing_ok=True)
+        path.with_suffix(LOG).unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -76,8 +76,7 @@ COLUMNS: Final = (
     Column("kind", "string"),
     # Microseconds since the epoch, never decreasing within a session. For an attempt, its end.
     Column("at_us", "long"),
-    # When an attempt began, a record batch was received, or a commit was sent (null for commits of
-    # earlier releases).
+    # When an attempt began, a record batch was received, or a commit was sent .
     Column("started_us", "long"),
     Column("group", "string"),
     # For commits and changes of the assignment: the member id and generation (or member epoch).
@@ -88,7 +87,7 @@ COLUMNS: Final = (
     # For a record batch: its base offset.
     Column("offset", "long"),
     # xxhash64(key) of Spark; null for a null key. Both hashes are null unless the BEGIN row has
-    # ``"content": "records"`` (in earlier versions: true, or no ``"content"``).
+    # ``"content": "records"``.
     Column("key_hash", "long"),
     # xxhash64(key, value) of Spark.
     Column("record_hash", "long"),

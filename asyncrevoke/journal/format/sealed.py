@@ -140,7 +140,7 @@ def _no_rows() -> RecordBatch:
 
 
 class Sealed(NamedTuple):
-    """The content of a sealed segment. ``about`` is None in files of earlier versions. If
+    """The content of a sealed segment. If
     ``damaged`` is not None, it describes the damage, and ``batches`` is empty."""
 
     batches: list[RecordBatch]

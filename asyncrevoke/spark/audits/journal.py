@@ -149,7 +149,7 @@ def with_checks(known: Overview, checked: CheckedFiles) -> Overview:
             continue
         nothing = SessionState(chain.name, {}, 0, 0, 0, None, None, False, False)
         state = states.get(chain.name, nothing)
-        of_files = chain.damage(state.facts)
+        of_files = chain.damaged
         # The chain names the files, which the rows of a damaged log do not.
         of_rows = [text for text in state.damaged if not any(t.endswith(text) for t in of_files)]
         states[chain.name] = state._replace(damaged=(*of_files, *of_rows))

@@ -15,7 +15,7 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.chain import SegmentChain
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.sealed import About
-from asyncrevoke.journal.segments import ARROW_LOG, LOG, SEALED, Content, Segment, read_file
+from asyncrevoke.journal.segments import LOG, SEALED, Content, Segment, read_file
 from asyncrevoke.journal.topic.offsets_snapshot import (
     LONGEST_SNAPSHOT,
     SNAPSHOT,
@@ -66,7 +66,7 @@ def find_files(spark: SparkSession, path: str | os.PathLike[str]) -> JournalFile
     there are none."""
     root = str(path)
     files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    files = files.option("pathGlobFilter", f"*{{{SEALED},{LOG},{ARROW_LOG}}}")
+    files = files.option("pathGlobFilter", f"*{{{SEALED},{LOG}}}")
     try:
         # Spark lists the files when it plans: this runs no job.
         found = {unquote(name) for name in files.load(root).inputFiles()}
@@ -81,10 +81,7 @@ def find_files(spark: SparkSession, path: str | os.PathLike[str]) -> JournalFile
     sealed = sorted(name for name in found if name.endswith(SEALED))
     stems = {name.removesuffix(SEALED) for name in sealed}
     logs = sorted(
-        name
-        for name in found
-        for suffix in (LOG, ARROW_LOG)
-        if name.endswith(suffix) and name.removesuffix(suffix) not in stems
+        name for name in found if name.endswith(LOG) and name.removesuffix(LOG) not in stems
     )
     if not sealed and not logs:
         raise ConfigError(f"{root} has no journal: use the path of Journal(path)")

@@ -69,7 +69,7 @@ def test_both_engines_name_the_file_and_the_session(
     checked = check_files(quick, find_files(quick, folder))
     (chain,) = checked.chains.values()
     assert chain.name == state.name == A
-    told = chain.damage(state.facts)
+    told = chain.damaged
     assert told == list(state.damaged)
     assert segments[1].path.name in " ".join(told) or f"{segments[1].number:06}" in told[0]
     with pytest.raises(DamagedJournalError, match=re.escape(f"{A} is damaged: {told[0]}")):

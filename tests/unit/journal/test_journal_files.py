@@ -117,7 +117,7 @@ def test_sealing_writes_through_no_link(tmp_path: Path) -> None:
     assert not sealed.path.is_symlink()
 
 
-@pytest.mark.parametrize("name", ["000002.log", "000002.parquet", "000002.arrow"])
+@pytest.mark.parametrize("name", ["000002.log", "000002.parquet"])
 def test_a_segment_that_is_a_pipe_is_rejected_without_waiting(tmp_path: Path, name: str) -> None:
     session = member_in(tmp_path)
     os.mkfifo(session.folder / name)

@@ -182,7 +182,7 @@ def test_a_page_header_that_readers_may_understand_differently_is_rejected(
         pages._Header(data).read()
 
 
-@pytest.mark.parametrize("name", ["000001.log", "000001.arrow", "000001.parquet"])
+@pytest.mark.parametrize("name", ["000001.log", "000001.parquet"])
 def test_a_file_of_a_terabyte_without_content_is_rejected_at_once(
     tmp_path: Path, name: str
 ) -> None:

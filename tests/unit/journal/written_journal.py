@@ -6,12 +6,14 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from unit.journal.sealed_again import seal_rows
+
 from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.ranges import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.client.model import Record
-from asyncrevoke.journal.format.arrow import pa, pq
+from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.reading import read_journal
@@ -296,7 +298,8 @@ def found(result: AuditResult) -> list[tuple[str, int | None, int | None]]:
 def lost_rows(session: Path, first: int, last: int) -> None:
     """Seal a session's log, without these rows."""
     (segment,) = JournalSession(session).segments()
-    table = pa.Table.from_batches(read(segment).batches)
-    kept = [n for n in range(table.num_rows) if not first <= n <= last]
-    pq.write_table(table.take(kept), segment.path.with_suffix(".parquet"))
+    content = read(segment)
+    rows = pa.Table.from_batches(content.batches).to_pylist()
+    kept = [row for n, row in enumerate(rows) if not first <= n <= last]
+    seal_rows(segment.path.with_suffix(".parquet"), kept, content.about)
     segment.path.unlink()

@@ -7,12 +7,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from unit.journal.sealed_again import seal_rows
 from unit.journal.written_journal import TOPIC, JournalledTopic, Log, facts
 
-from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.columns import TYPES, ColumnArrays, RowBatch
 from asyncrevoke.journal.format.frames import SegmentHeader, frames, header_frame
-from asyncrevoke.journal.format.rows import SCHEMA
 from asyncrevoke.journal.format.schema import TERMINAL, RowKind
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Session:
             rows = [
                 {**self.rows[n], "seq": n, "session_id": self.name, "group": GROUP} for n in numbers
             ]
-            pq.write_table(pa.Table.from_pylist(rows, SCHEMA), own / "000001.parquet")
+            seal_rows(own / "000001.parquet", rows)
             return
         data = bytearray(self._log(numbers))
         if self.flipped is not None:
