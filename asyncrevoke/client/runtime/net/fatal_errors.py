@@ -125,15 +125,11 @@ def _failure_of(
         return RequestFailed(
             FailureKind.AUTHENTICATION, f"no TLS with {where}: {_tls_reason(tls, node)}"
         )
-    if isinstance(error, ExchangeError):
+    if isinstance(error, ExchangeError | UnsupportedVersion):
+        reason = error.reason if isinstance(error, ExchangeError) else error
         return RequestFailed(
             FailureKind.AUTHENTICATION,
-            f"cannot authenticate at {where} with {config.sasl_mechanism}: {error.reason}",
-        )
-    if isinstance(error, UnsupportedVersion):
-        return RequestFailed(
-            FailureKind.AUTHENTICATION,
-            f"cannot authenticate at {where} with {config.sasl_mechanism}: {error}",
+            f"cannot authenticate at {where} with {config.sasl_mechanism}: {reason}",
         )
     if isinstance(error, MechanismNotEnabledError):
         enabled = f" but {error}" if error.enabled else ""

@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 
 
 class RememberedToken:
-    """Asks the application's provider, and remembers its responses for :meth:`again`."""
+    """Asks the application's provider, and remembers its responses for :meth:`repeated`."""
 
     def __init__(self, provider: AbstractTokenProvider) -> None:
         self._provider = provider
-        self._token: str | None = None
-        self._extensions: Mapping[str, str] = {}
+        self._repeated = _RepeatedToken()
 
     async def token(self) -> str:
         """A token of the provider's."""
         token = cast("str", await self._provider.token())
-        self._token = token
+        self._repeated.newest = token
         return token
 
-    def extensions(self) -> dict[str, str]:
+    def extensions(self) -> Mapping[str, str]:
         """The provider's extensions, if it has any."""
-        self._extensions = extensions_of(self._provider)
-        return dict(self._extensions)
+        self._repeated.newest_extensions = dict(extensions_of(self._provider))
+        return self._repeated.newest_extensions
 
     def provider(self) -> AbstractTokenProvider:
         """This one, by the type that options have."""
@@ -40,27 +39,18 @@ class RememberedToken:
 
     def repeated(self) -> AbstractTokenProvider:
         """A provider for any thread, which gives the newest responses again."""
-        return cast("AbstractTokenProvider", _RepeatedToken(self))
-
-    @property
-    def newest(self) -> str:
-        """The newest token; raises LookupError if there is none."""
-        if self._token is None:
-            raise LookupError("no token has been asked for yet")
-        return self._token
-
-    @property
-    def newest_extensions(self) -> dict[str, str]:
-        """The extensions that went with it."""
-        return dict(self._extensions)
+        return cast("AbstractTokenProvider", self._repeated)
 
 
 class _RepeatedToken:
-    def __init__(self, remembered: RememberedToken) -> None:
-        self._remembered = remembered
+    def __init__(self) -> None:
+        self.newest: str | None = None
+        self.newest_extensions: Mapping[str, str] = {}
 
     async def token(self) -> str:
-        return self._remembered.newest
+        if self.newest is None:
+            raise LookupError("no token has been asked for yet")
+        return self.newest
 
-    def extensions(self) -> dict[str, str]:
-        return self._remembered.newest_extensions
+    def extensions(self) -> Mapping[str, str]:
+        return self.newest_extensions
