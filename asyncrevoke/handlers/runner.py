@@ -149,7 +149,7 @@ class HandlerRunner:
 
     def unwritten(self) -> Iterator[UnwrittenRecords]:
         """The failed records that are held until another topic takes them."""
-        return self._pipeline.failures.unwritten()
+        return self._pipeline.failures.held.unwritten()
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The name of a record's handler; if it is unknown, the names of the topic's handlers."""

@@ -313,7 +313,7 @@ class TrackedTaskGroup:
 
     def unwritten(self) -> Iterator[UnwrittenRecords]:
         """The failed records that are held until the dead letter topic takes them."""
-        return self._pipeline.failures.unwritten()
+        return self._pipeline.failures.held.unwritten()
 
     def observe(self, batch: PollResult) -> None:
         """The iterator is about to return this batch to the user."""

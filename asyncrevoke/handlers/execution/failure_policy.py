@@ -31,9 +31,9 @@ from asyncrevoke.handlers.policy.batch import (
 from asyncrevoke.handlers.policy.retry import Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from asyncrevoke.client.model import Record, TopicPartition, UnwrittenRecords
+    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.client.runtime.hooks.observer import Headers
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
@@ -62,7 +62,7 @@ class FailurePolicy:
     """Applies ``retry``, ``retry_topic``, ``dead_letter`` and ``on_error`` of handlers.
 
     Implements :class:`BatchSink`, by which the call of a batch completes, skips and sends single
-    records.
+    records. ``held`` are the failed records that wait until another topic takes them.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class FailurePolicy:
         self._histories = histories
         self._reactions = reactions
         self._holds_unwritten = context.holds_unwritten
-        self._held = HeldRecords(context.clock, context.log, backlog)
+        self.held = HeldRecords(context.clock, context.log, backlog)
         # The types of the errors that were logged since a partition was paused until a record
         # succeeds: an outage logs no line for each attempt.
         self._logged_pauses: dict[TopicPartition, set[type[BaseException]]] = {}
@@ -136,14 +136,6 @@ class FailurePolicy:
         """Stop the consumer or the task group."""
         self._reactions.stop_after_failure(error)
 
-    def unwritten(self) -> Iterator[UnwrittenRecords]:
-        """The failed records that are held until another topic takes them."""
-        return self._held.unwritten()
-
-    def close(self) -> None:
-        """Write no held record again."""
-        self._held.close()
-
     # -- BatchSink -------------------------------------------------------------------------------
 
     def original(self, record: Record) -> Record:
@@ -187,7 +179,7 @@ class FailurePolicy:
             await self._dead_letters.send(topic, message)
         except Exception as failure:
             raise _NotSentError(topic) from failure
-        self._held.written(topic)
+        self.held.written(topic)
         self._warn(
             "no handler matches the record; record sent to the dead letter topic"
             if isinstance(error, UnmatchedRecordError)
@@ -230,8 +222,8 @@ class FailurePolicy:
         if self.may_retry(record, handler, error, calls):
             self._retry(entry, error, handler, calls)
         elif (topic := self.topic_for(record, handler, error)) is not None:
-            if self._held.is_blocked(topic) and self._backlog.may_retry(record):
-                self._held.hold_behind(entry, topic, calls, failed)
+            if self.held.is_blocked(topic) and self._backlog.may_retry(record):
+                self.held.hold_behind(entry, topic, calls, failed)
             else:
                 self._backlog.send_next(entry, calls, failed)
         elif handler.on_error == "skip":
@@ -386,7 +378,7 @@ class FailurePolicy:
             self._abandon(entry, error, handler)
         elif self._holds_unwritten:
             fields = log_fields(entry[1], handler.name)
-            self._held.write_failed(entry, topic, error, calls, fields)
+            self.held.write_failed(entry, topic, error, calls, fields)
         else:
             self._pause_partition(entry, error, handler, unsent_to=topic)
 

@@ -110,7 +110,7 @@ class HandlerPipeline:
             abandoned = await self.pool.close()
         finally:
             self._closed = True
-            self.failures.close()
+            self.failures.held.close()
             if self._publisher is not None and self._publisher.queued:
                 self._publisher.stop()
             self.backlog.abandon_queued()
