@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import (
@@ -210,9 +211,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             failure = self._handlers_failure()
             if failure is None or isinstance(failure, FatalError):
                 raise
-            self._session.log.exception(
-                "closing failed after another error, which is raised", exc_info=closing
-            )
+            log_events.CLOSING_FAILED.write_to(self._session.log, exc_info=closing)
             raise failure from None
         if (failure := self._handlers_failure()) is not None:
             raise failure
@@ -230,10 +229,8 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         try:
             await session.aclose(graceful=False)
             await self._handler_host.close_producer(session)
-        except Exception as closing:
-            session.log.exception(
-                "closing failed after another error, which is raised", exc_info=closing
-            )
+        except Exception as closing:  # noqa: BLE001 - the block's error is raised
+            log_events.CLOSING_FAILED.write_to(session.log, exc_info=closing)
 
     def stop(self) -> None:
         """End the loop or the handlers. May be called in any thread; does not wait.
@@ -448,9 +445,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
     def _signalled(self, number: signal.Signals) -> None:
         session = self._session
         if session is not None:
-            session.log.info(
-                "draining; a second signal ends the process at once", signal=number.name
-            )
+            log_events.DRAINING.write_to(session.log, signal=number.name)
             session.stop()
 
     def _entered_once(self) -> Session:

@@ -9,6 +9,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError, ConsumerClosedError
 from asyncrevoke.client.printable import shown_option
 
@@ -191,11 +192,11 @@ class HandlerHost:
             if self.failure is None:
                 raise
             # The shutdown deadline has cancelled the wait for other handlers.
-            log.exception("handler failed; consumer stopped", exc_info=self.failure)
+            log_events.HANDLER_STOPPED_CONSUMER.write_to(log, exc_info=self.failure)
             raise self.failure from None
         except Exception as error:
             first = self._first_error(log, error)
-            log.exception("handler failed; consumer stopped", exc_info=first)
+            log_events.HANDLER_STOPPED_CONSUMER.write_to(log, exc_info=first)
             if first is error:
                 raise
             raise first from None
@@ -240,7 +241,7 @@ class HandlerHost:
         it; otherwise ``error``."""
         if self.failure is None or error is self.failure:
             return error
-        log.error("closing failed after another error, which is raised", exc_info=error)
+        log_events.CLOSING_FAILED.write_to(log, exc_info=error)
         return self.failure
 
     def open_producer(self, session: Session) -> Producer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError, UnreadableRecordError
 from asyncrevoke.client.model import UnreadableRecord
 from asyncrevoke.client.runtime.hooks.running_calls import RunningCall
@@ -83,9 +84,7 @@ class HandlerRunner:
                     await pipeline.results_ended()
         except asyncio.CancelledError:
             if self._failure is not None:
-                self._log.error(
-                    "cancelled while stopping after a handler failure", exc_info=self._failure
-                )
+                log_events.CANCELLED_AFTER_FAILURE.write_to(self._log, exc_info=self._failure)
             raise
         finally:
             for timer in self._gap_timers.values():
@@ -158,7 +157,7 @@ class HandlerRunner:
     def stop_after_failure(self, error: BaseException) -> None:
         """Start no record, let running handlers end, and let :meth:`run` raise the first error."""
         if self._failure is not None:
-            self._log.error("another handler failed while the consumer stops", exc_info=error)
+            log_events.ANOTHER_HANDLER_FAILED.write_to(self._log, exc_info=error)
             return
         self._failure = error
         self._pipeline.backlog.stop()
@@ -172,7 +171,7 @@ class HandlerRunner:
         elif backlog.drain() and deadline is not None:
             seconds = deadline.until_gaps_end()
             if seconds is not None:
-                self._log.info("closing; handling gaps first", seconds=round(seconds, 3))
+                log_events.CLOSING_HANDLES_GAPS.write_to(self._log, seconds=round(seconds, 3))
                 timer = self._context.clock.call_later(seconds, self._drop_gaps)
                 self._gap_timers[None] = timer
 
@@ -200,9 +199,7 @@ class HandlerRunner:
         self._pipeline.backlog.stop()
 
     def _log_gaps_dropped(self, **fields: object) -> None:
-        self._log.warning(
-            "deadline is near; gaps dropped, records may be processed again", **fields
-        )
+        log_events.GAPS_DROPPED.write_to(self._log, **fields)
 
     async def _poll_until_stopped(self) -> None:
         while self._failure is None:

@@ -7,6 +7,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, TypeVarTuple
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import HandlerExitError, IllegalStateError
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
@@ -157,9 +158,7 @@ class TrackedTaskGroup:
             return
         if error is None:
             raise self._failure
-        self._log.error(
-            "task failed, and its group was left with another error", exc_info=self._failure
-        )
+        log_events.TASK_FAILED_BESIDE_ERROR.write_to(self._log, exc_info=self._failure)
 
     async def _wait_for_tasks(self) -> None:
         try:
@@ -172,8 +171,8 @@ class TrackedTaskGroup:
                     self._timeout = None
         except TimeoutError:
             running = [item for _, item in self._pipeline.pool.running()]
-            self._log.warning(
-                "close_timeout reached; running tasks cancelled, records will be processed again",
+            log_events.TASKS_CANCELLED.write_to(
+                self._log,
                 running=len(running),
                 tasks=[
                     f"{self.name_of(item.topic_partition, item.offset)} "
@@ -327,7 +326,7 @@ class TrackedTaskGroup:
         if isinstance(error, HandlerExitError):
             error = error.reason
         if self._failure is not None:
-            self._log.error("another task failed while its group stops", exc_info=error)
+            log_events.ANOTHER_TASK_FAILED.write_to(self._log, exc_info=error)
             return
         self._failure = error
         self._set_timeout_after_failure()

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.runtime.hooks.observer import Observer
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.histogram import Distribution, Histogram
@@ -102,23 +103,23 @@ class ConsumerMetrics(Observer):
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """Count commits, rebalances and revocations."""
         match event:
-            case "committed":
+            case log_events.COMMITTED.name:
                 self.committed(_seconds(fields))
-            case "assigned":
+            case log_events.ASSIGNED.name:
                 self._rebalances += 1
-            case "revocation requested":
+            case log_events.REVOCATION_REQUESTED.name:
                 self._revocations["requested"] += _count(fields)
-            case "released":
+            case log_events.RELEASED.name:
                 self._revocations["released"] += 1
                 if fields.get("seconds") is not None:
                     self.drained(_seconds(fields))
-            case "revocation withdrawn":
+            case log_events.REVOCATION_WITHDRAWN.name:
                 self._revocations["withdrawn"] += 1
-            case "partitions lost":
+            case log_events.PARTITIONS_LOST.name:
                 self._revocations["lost"] += _count(fields)
-            case "throttled by a quota":
+            case log_events.THROTTLED.name:
                 self.throttled(_seconds(fields))
-            case "max_in_flight reached; delivery paused":
+            case log_events.MAX_IN_FLIGHT_REACHED.name:
                 self._stalls += 1
             case _:
                 pass

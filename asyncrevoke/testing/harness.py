@@ -8,6 +8,7 @@ import warnings
 from random import Random
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
 from asyncrevoke.client.runtime.loop.event_loop import check_event_loop
 from asyncrevoke.client.runtime.session.open_session import Environment, in_environment
@@ -304,7 +305,7 @@ class TestConsumer:
             try:
                 await session.aclose(graceful=False)
             except AsyncRevokeError:
-                session.log.debug("closing failed, as expected after a crash")
+                log_events.CLOSING_FAILED_AFTER_CRASH.write_to(session.log)
         forget(self.consumer)
         self._cluster.group.evict()
         await self._until_idle()

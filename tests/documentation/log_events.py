@@ -1,91 +1,126 @@
-"""The events that the code logs, read from its syntax: level, name and fields of each.
+"""Writes ``docs/reference/log-events.md`` from the events that the package declares.
 
-What is put in at run time is `…` in a name.
+python tests/documentation/log_events.py
 """
 
+import argparse
 import ast
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-PACKAGE = Path(__file__).parents[2] / "asyncrevoke"
-PLACES = ("client", "handlers", "journal", "consumer.py", "cli/run")
+from asyncrevoke.client import log_events
+from asyncrevoke.client.log_events import LogEvent
 
-# Where a method has the event's name, and the level of what it writes; None: its first argument.
-METHODS = {
-    "emit": (1, None),
-    "waiting": (2, "warning"),
-    "watch": (2, "warning"),
-    "over": (2, "info"),
-    "debug": (0, "debug"),
-    "info": (0, "info"),
-    "warning": (0, "warning"),
-    "error": (0, "error"),
-    "exception": (0, "error"),
-    "_warn": (0, "warning"),
-}
-# Bound by the method itself, not named where it is called.
-BOUND = {
-    "waiting": ("seconds",),
-    "watch": ("seconds",),
-    "over": ("seconds",),
-    "_warn": ("handler", "offset", "partition"),
-}
-
-
-# A field's name that stands for any: what is passed on from elsewhere.
+PACKAGE = Path(log_events.__file__).parents[1]
+DECLARATIONS = Path(log_events.__file__)
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "log-events.md"
+BEGIN = "<!-- events: begin (written by tests/documentation/log_events.py) -->"
+END = "<!-- events: end -->"
+CHAPTER = re.compile(r"^# --- (.+)$", re.MULTILINE)
+LITERAL = re.compile(
+    r"\w*(?:log|outbox)(?:ger)?\b[\w().]*\.(?:debug|info|warning|error|exception|critical|emit)"
+    r"\(\s*f?[\"'][^\"']*",
+    re.IGNORECASE,
+)
+# What any event may have without declaring it.
+UNDECLARED = {"group", "member", "exc_info"}
+# What a call passes on as a mapping.
 ANY = "**"
 
 
-def logged_events() -> dict[tuple[str, str], set[str]]:
-    """The fields of each, by its level and name."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for path in _files():
-        for event, fields in _events_of(ast.parse(path.read_text())):
-            found.setdefault(event, set()).update(fields)
+class LoggingCall(NamedTuple):
+    """A call that is given the events of these names, and the fields that it names."""
+
+    place: str
+    events: frozenset[str]
+    fields: frozenset[str]
+
+
+def declared() -> dict[str, LogEvent]:
+    """Each event by the name of its declaration."""
+    return {name: each for name, each in vars(log_events).items() if isinstance(each, LogEvent)}
+
+
+def meanings() -> dict[str, str]:
+    """The text below each declaration that has one."""
+    body = ast.parse(DECLARATIONS.read_text()).body
+    found: dict[str, str] = {}
+    for statement, following in itertools.pairwise(body):
+        match statement, following:
+            case (
+                ast.Assign(targets=[ast.Name(name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = " ".join(text.split())
+            case _:
+                pass
     return found
 
 
-def _files() -> Iterator[Path]:
-    for place in PLACES:
-        path = PACKAGE / place
-        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+def tables() -> str:
+    """The generated part of the page."""
+    events, texts = declared(), meanings()
+    parts = [BEGIN]
+    _, *chapters = CHAPTER.split(DECLARATIONS.read_text())
+    for title, source in zip(chapters[::2], chapters[1::2], strict=True):
+        rows = ["| level | event | fields | |", "|---|---|---|---|"]
+        for name in re.findall(r"^([A-Z_]+) = ", source, re.MULTILINE):
+            event = events[name]
+            fields = ", ".join(f"`{field}`" for field in event.fields.split())
+            rows.append(f"| {event.level} | `{event.name}` | {fields} | {texts.get(name, '')} |")
+        parts += [f"## {title}", "\n".join(rows)]
+    return "\n\n".join([*parts, END])
 
 
-def _events_of(tree: ast.Module) -> Iterator[tuple[tuple[str, str], set[str]]]:
-    for call in ast.walk(tree):
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+def page() -> str:
+    """The text of the page with its generated part renewed."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + tables() + after
+
+
+def logging_calls() -> Iterator[LoggingCall]:
+    """Each call of the package that names declared events."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        source = path.read_text()
+        if path == DECLARATIONS or "log_events." not in source:
             continue
-        method = call.func.attr
-        if method not in METHODS or not _is_a_log(method, call.func.value):
-            continue
-        position, level = METHODS[method]
-        if len(call.args) <= position:
-            continue
-        levels = [level] if level else _texts(call.args[0])
-        for name in _texts(call.args[position]):
-            fields = {ANY if word.arg is None else word.arg for word in call.keywords}
-            fields.update(BOUND.get(method, ()))
-            if method == "watch":
-                fields.add(ANY)
-            yield from (((each, name), fields) for each in levels if name != "…")
+        for call in ast.walk(ast.parse(source)):
+            if not isinstance(call, ast.Call):
+                continue
+            events = frozenset[str]().union(*map(_events_in, [call.func, *call.args]))
+            if events:
+                fields = frozenset(word.arg or ANY for word in call.keywords)
+                if isinstance(call.func, ast.Attribute) and call.func.attr == "watch":
+                    fields |= {ANY}
+                place = f"{path.relative_to(PACKAGE)}:{call.lineno}"
+                yield LoggingCall(place, events, fields)
 
 
-def _is_a_log(method: str, owner: ast.expr) -> bool:
-    return method in ("emit", "_warn") or "log" in ast.unparse(owner).lower()
-
-
-def _texts(node: ast.expr) -> list[str]:
-    """The texts that an expression may be."""
+def _events_in(node: ast.expr) -> frozenset[str]:
+    """The declarations that an argument may be, or whose method is called."""
     match node:
-        case ast.Constant(str(text)):
-            return [text]
-        case ast.JoinedStr(parts):
-            return [
-                "".join(
-                    str(each.value) if isinstance(each, ast.Constant) else "…" for each in parts
-                )
-            ]
+        case ast.Attribute(ast.Name("log_events"), name):
+            return frozenset((name,))
+        case ast.Attribute(ast.Attribute() as owner, "write_to"):
+            return _events_in(owner)
         case ast.IfExp(_, one, other):
-            return [*_texts(one), *_texts(other)]
+            return _events_in(one) | _events_in(other)
         case _:
-            return ["…"]
+            return frozenset()
+
+
+def undeclared_lines() -> Iterator[str]:
+    """Calls of a log's methods with a text in place of a declared event."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for found in LITERAL.findall(path.read_text()):
+            yield f"{path.relative_to(PACKAGE)}: {found}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write the events into docs/reference.")
+    parser.parse_args()
+    PAGE.write_text(page())

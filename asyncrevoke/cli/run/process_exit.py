@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 
 # Seconds after close_timeout that the interpreter gets, and the least number of seconds.
@@ -30,8 +31,6 @@ def end_process_within(seconds: float, code: int) -> None:
 def _end(code: int) -> None:
     ours = (threading.current_thread(), threading.main_thread())
     threads = [each.name for each in threading.enumerate() if each not in ours and not each.daemon]
-    EventLog(logger="asyncrevoke.run").error(
-        "process did not exit within close_timeout; ending it", threads=threads
-    )
+    log_events.PROCESS_ENDED.write_to(EventLog(logger="asyncrevoke.run"), threads=threads)
     logging.shutdown()
     os._exit(code)

@@ -11,6 +11,7 @@ from asyncrevoke.cli.run.health_server import HealthPortError
 from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.process_exit import end_process_within
 from asyncrevoke.cli.terminal import FAILED, USAGE, print_error
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import AsyncRevokeError, ConfigError, IllegalStateError
 from asyncrevoke.client.printable import error_text, named_error
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
@@ -48,8 +49,8 @@ def _load(target: str) -> Consumer:
     except ConfigError as error:
         raise print_user_error(error, USAGE, line_of_the_module(error)) from error
     except Exception as error:
-        log().exception(
-            "application could not be imported", application=target, exc_info=from_the_module(error)
+        log_events.APPLICATION_NOT_IMPORTED.write_to(
+            log(), application=target, exc_info=from_the_module(error)
         )
         raise ServingError(FAILED, error) from error
 
@@ -90,10 +91,8 @@ def serve(
             raise print_user_error(error, USAGE) from error  # before the consumer ran
         # The log already has the traceback of a failed handler.
         brief = output.has_shown(error) or isinstance(error, AsyncRevokeError)
-        log().error(
-            "application failed",
-            error=named_error(error),
-            **{} if brief else {"exc_info": error},
+        log_events.APPLICATION_FAILED.write_to(
+            log(), error=named_error(error), **{} if brief else {"exc_info": error}
         )
         raise ServingError(FAILED, error) from error
 
@@ -114,7 +113,7 @@ async def _run_all(consumers: Sequence[Consumer]) -> None:
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit of a handler, too
             if failures:
-                log().error("another consumer failed while the application stops", exc_info=error)
+                log_events.ANOTHER_CONSUMER_FAILED.write_to(log(), exc_info=error)
             failures.append(error)
             for other in consumers:
                 with suppress(IllegalStateError):  # not entered yet

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.assignors.registry import find_assignors
 from asyncrevoke.client.core.commit.committer import Committer
 from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
@@ -258,7 +259,7 @@ class Core:
         """Every poll raises the error, and every waiting call fails with it."""
         if self.poller.fatal is None:
             self.poller.fail(error)
-            self.outbox.emit("error", "fatal error; consumer stopped", error=str(error))
+            self.outbox.emit(log_events.FATAL_ERROR, error=str(error))
         self.committer.fail_waiters(error)
         self.offset_queries.fail_all(error)
         self.assignment.fail_waiting(error)

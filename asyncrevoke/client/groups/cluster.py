@@ -21,6 +21,7 @@ from asyncrevoke.client.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
 )
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class GroupsClient:
         self._servers = ", ".join(config.bootstrap_servers)
         self._bootstrap = [Node(-1 - n, *address) for n, address in enumerate(config.addresses)]
         self._timeout = config.request_timeout
-        self._channels = Channels(config)
+        self._channels = Channels(config, EventLog())
         self._nodes: dict[int, Node] = {}
 
     async def __aenter__(self) -> Self:

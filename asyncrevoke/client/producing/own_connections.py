@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.producing.producer import Producer
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class ProducerWithOwnConnections(AbstractAsyncContextManager[Producer]):
 
     def __init__(self, config: ConsumerConfig) -> None:
         bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
-        self._channels = Channels(config)
+        self._channels = Channels(config, EventLog())
         self._producer = Producer(config, self._channels, bootstrap, time.time)
 
     async def __aenter__(self) -> Producer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import UnwrittenRecords
@@ -70,11 +71,8 @@ class HeldRecords:
         blocked = self._blocked.get(topic)
         if blocked is None:
             blocked = self._blocked[topic] = _BlockedTopic(self._clock.time(), error)
-            self._log.error(
-                "records cannot be written to a topic; they are held until they can be",
-                to_topic=topic,
-                error=named_error(error, _MAX_REASON),
-                **fields,
+            log_events.TOPIC_NOT_WRITABLE.write_to(
+                self._log, to_topic=topic, error=named_error(error, _MAX_REASON), **fields
             )
             self._try_later(topic, blocked)
         elif blocked.trial is entry[1]:
@@ -89,8 +87,8 @@ class HeldRecords:
         if blocked is None:
             return
         blocked.stop()
-        self._log.info(
-            "records can be written to a topic again",
+        log_events.TOPIC_WRITABLE_AGAIN.write_to(
+            self._log,
             to_topic=topic,
             count=sum(map(_unwritten_in, blocked.waiting)),
             seconds=round(self._clock.time() - blocked.since, 1),
@@ -160,11 +158,8 @@ class HeldRecords:
         if refused is None:
             self._forget_ended()
             refused = self._refused[entry[1]] = _RefusedRecord(topic, self._clock.time(), error)
-            self._log.error(
-                "a topic refuses a failed record; the record is held until it is written",
-                to_topic=topic,
-                error=named_error(error, _MAX_REASON),
-                **fields,
+            log_events.FAILED_RECORD_REFUSED.write_to(
+                self._log, to_topic=topic, error=named_error(error, _MAX_REASON), **fields
             )
         self._backlog.hold(entry, calls, delay=refused.backoff.failed())
 

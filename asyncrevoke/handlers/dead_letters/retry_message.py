@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.config.topics import is_legal_topic
 from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.dead_letters.dead_letter import HEADERS, MAX_COUNT, DeadLetter
@@ -61,9 +62,8 @@ class RetryHistories:
         """Log only the first such record of a topic: whoever writes to it decides how many."""
         if record.topic not in self._with_other_origins:
             self._with_other_origins.add(record.topic)
-            self._log.warning(
-                "record of a retry topic names an origin whose handlers do not send there; its "
-                "headers are ignored",
+            log_events.ORIGIN_NOT_OURS.write_to(
+                self._log,
                 partition=str(record.topic_partition),
                 offset=record.offset,
                 origin=origin,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.client.runtime.session.membership_guard import may_begin
@@ -185,10 +186,7 @@ class Dispatcher:
             if self.calls[topic][0] is call:
                 self.calls[topic] = first, None
                 if returned is not None:
-                    self._log.warning(
-                        "handler returned a value; results without publish_to are lost",
-                        handler=handler.name,
-                    )
+                    log_events.RESULTS_LOST.write_to(self._log, handler=handler.name)
 
         return call
 
@@ -340,10 +338,7 @@ class Dispatcher:
             await self._call(item, handler, state.start_call())
             self._returned(item.topic, handler.name)
         if self._backlog.attempt_succeeded(item):
-            self._log.info(
-                "partition resumed; its failed record has succeeded",
-                **log_fields(item, handler.name),
-            )
+            log_events.PAUSED_RECORD_SUCCEEDED.write_to(self._log, **log_fields(item, handler.name))
 
     async def _send_to_topic(self, unsent: Unsent, handler: Handler, calls: int) -> None:
         record = unsent.record

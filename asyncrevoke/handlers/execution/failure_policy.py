@@ -6,6 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import (
     DecodeError,
     HandlerExitError,
@@ -33,6 +34,7 @@ from asyncrevoke.handlers.policy.retry import Pause
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncrevoke.client.log_events import LogEvent
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.client.runtime.hooks.observer import Headers
@@ -122,12 +124,7 @@ class FailurePolicy:
     def call_cancelled(self, item: Item, handler: Handler, error: BaseException) -> None:
         """Abandon the item. An error that is raised instead of the cancellation is logged."""
         if not isinstance(error, asyncio.CancelledError):
-            self._warn(
-                "handler failed when cancelled; record will be processed again",
-                item,
-                handler,
-                error,
-            )
+            self._warn(log_events.FAILED_WHEN_CANCELLED, item, handler, error)
         if self._recorder is not None:
             self._recorder.handler_cancelled(unfinished_records(item), error)
         self._backlog.abandon(item)
@@ -153,7 +150,7 @@ class FailurePolicy:
         if isinstance(error, UnmatchedRecordError):
             self._log_unmatched(record)
         else:
-            self._warn("handler failed; record skipped", record, handler, error)
+            self._warn(log_events.RECORD_SKIPPED, record, handler, error)
         self._report("skipped", record, handler, error)
         self._source.complete(record)
 
@@ -181,11 +178,11 @@ class FailurePolicy:
             raise _NotSentError(topic) from failure
         self.held.written(topic)
         self._warn(
-            "no handler matches the record; record sent to the dead letter topic"
+            log_events.UNMATCHED_RECORD_SENT
             if isinstance(error, UnmatchedRecordError)
-            else "handler failed; record sent to the retry topic"
+            else log_events.SENT_TO_RETRY_TOPIC
             if to_retry_topic
-            else "handler failed; record sent to the dead letter topic",
+            else log_events.DEAD_LETTER_SENT,
             record,
             handler,
             error,
@@ -281,19 +278,14 @@ class FailurePolicy:
         assert handler.retry is not None
         delay = handler.retry.delay(calls, self._random)
         self._warn(
-            "handler failed; retrying", item, handler, error, attempt=calls, seconds=round(delay, 3)
+            log_events.HANDLER_RETRIED, item, handler, error, attempt=calls, seconds=round(delay, 3)
         )
         self._report("retried", item, handler, error)
         self._backlog.retry_later(entry, delay, calls)
 
     def _abandon(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
         """Make no further attempt: the next owner of the partition gets the records."""
-        self._warn(
-            "handler failed while its partition stops; record will be processed again",
-            entry[1],
-            handler,
-            error,
-        )
+        self._warn(log_events.FAILED_WHILE_STOPPING, entry[1], handler, error)
         self._report("abandoned", entry[1], handler, error)
         self._backlog.abandon_lane(entry)
 
@@ -311,8 +303,8 @@ class FailurePolicy:
     ) -> None:
         item = entry[1]
         # The traceback follows when running calls have ended.
-        self._log.error(
-            "handler failed; no further records start",
+        log_events.NO_FURTHER_RECORDS.write_to(
+            self._log,
             **log_fields(item, "" if isinstance(error, UnmatchedRecordError) else handler.name),
             error=named_error(error, _MAX_REASON),
             **{} if reason is None else {"reason": reason},
@@ -345,7 +337,7 @@ class FailurePolicy:
             if type(error) not in logged:
                 logged.add(type(error))
                 self._warn(
-                    "handler failed; partition paused until the record succeeds",
+                    log_events.PAUSED_UNTIL_SUCCESS,
                     item,
                     handler,
                     error,
@@ -397,11 +389,8 @@ class FailurePolicy:
         self._report("paused", item, handler, error)
         self._backlog.pause_after_failure(item, self._pause_of(item, error, handler, math.inf))
         to_topic = {} if unsent_to is None else {"to_topic": unsent_to}
-        self._log.error(
-            "handler failed; partition paused until resume()",
-            **log_fields(item, handler.name),
-            **to_topic,
-            exc_info=error,
+        log_events.PAUSED_UNTIL_RESUME.write_to(
+            self._log, **log_fields(item, handler.name), **to_topic, exc_info=error
         )
         self._backlog.abandon_lane(entry)
 
@@ -423,16 +412,14 @@ class FailurePolicy:
         """Log only the first such record of a topic: many may be skipped, as intended."""
         if record.topic not in self._with_unmatched:
             self._with_unmatched.add(record.topic)
-            self._log.info(
-                "no handler matches some records of a topic; they are skipped",
-                partition=str(record.topic_partition),
-                offset=record.offset,
+            log_events.UNMATCHED_RECORDS_SKIPPED.write_to(
+                self._log, partition=str(record.topic_partition), offset=record.offset
             )
 
     def _warn(
-        self, event: str, item: Item, handler: Handler, error: BaseException, **fields: object
+        self, event: LogEvent, item: Item, handler: Handler, error: BaseException, **fields: object
     ) -> None:
-        self._log.warning(event, **log_fields(item, handler.name), **fields, exc_info=error)
+        event.write_to(self._log, **log_fields(item, handler.name), **fields, exc_info=error)
 
 
 class _NotSentError(Exception):

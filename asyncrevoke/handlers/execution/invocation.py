@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.model import FailurePause, Record
 from asyncrevoke.client.runtime.session.membership_guard import may_begin
 from asyncrevoke.handlers.execution.time_limit import TimeLimit
@@ -197,13 +198,11 @@ class _LimitedCall:
 
     def half_elapsed(self) -> None:
         """Warn."""
-        self._log.warning("handler has used half of max_handler_time", **self._fields())
+        log_events.HALF_OF_MAX_HANDLER_TIME.write_to(self._log, **self._fields())
 
     def cancellation_ignored(self) -> None:
         """Pause the partition."""
-        self._log.error(
-            "handler did not exit when cancelled; partition paused until resume()", **self._fields()
-        )
+        log_events.HANDLER_DID_NOT_EXIT.write_to(self._log, **self._fields())
         if not self._backlog.is_paused_by_failure(self._item):
             reason = FailurePause(
                 *self._item.topic_partition,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
 from asyncrevoke.handlers.execution.dispatch import Dispatcher
 from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
@@ -115,8 +116,8 @@ class HandlerPipeline:
                 self._publisher.stop()
             self.backlog.abandon_queued()
             for item in abandoned:
-                self._context.log.error(
-                    "cancelled handler did not exit; abandoned",
+                log_events.HANDLER_ABANDONED.write_to(
+                    self._context.log,
                     partition=str(item.topic_partition),
                     offset=first_unfinished_offset(item),
                 )
@@ -166,9 +167,8 @@ class HandlerPipeline:
             ):
                 left.append(record)
         if left:
-            self._context.log.warning(
-                "results not published while their partitions stop; records will be processed "
-                "again",
+            log_events.RESULTS_NOT_PUBLISHED.write_to(
+                self._context.log,
                 partition=str(left[0].topic_partition),
                 offset=left[0].offset,
                 count=len(left),

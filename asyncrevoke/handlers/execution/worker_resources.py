@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import is_caught_by, named_error, shown_option
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
@@ -100,7 +101,7 @@ class WorkerResources:
             if task.done() and not task.cancelled() and (failure := task.exception()) is not None
         ]
         for failure in failures if error is not None else failures[1:]:
-            self._log.error("worker_resources failed to close", exc_info=failure)
+            log_events.RESOURCES_CLOSE_FAILED.write_to(self._log, exc_info=failure)
         if failures and error is None:
             raise failures[0]
 
@@ -115,9 +116,7 @@ class WorkerResources:
         for task in left:
             abandon(task)
         if left:
-            self._log.error(
-                "worker_resources did not close when cancelled; abandoned", count=len(left)
-            )
+            log_events.RESOURCES_CLOSE_ABANDONED.write_to(self._log, count=len(left))
 
     @property
     def has_free(self) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import enum
 from typing import TYPE_CHECKING, Protocol, cast
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import (
     CallbackTimeoutError,
     HandlerCancelledError,
@@ -126,10 +127,7 @@ class LifespanTask:
         """Cancel the task, and stop waiting for it."""
         if not self.ended.done():
             self._task.cancel()
-            self._log.error(
-                "cancelled partition lifespan did not exit; abandoned",
-                partition=self._name,
-            )
+            log_events.LIFESPAN_ABANDONED.write_to(self._log, partition=self._name)
             abandon(self._task)
             self._over()
 
@@ -185,10 +183,8 @@ class LifespanTask:
             return None
         except Exception as error:  # noqa: BLE001 - the consumer stops and raises it
             if self._exit_requested.done():
-                self._log.error(
-                    "partition lifespan failed when its entry was cancelled",
-                    partition=self._name,
-                    exc_info=error,
+                log_events.LIFESPAN_FAILED_CANCELLED.write_to(
+                    self._log, partition=self._name, exc_info=error
                 )
                 self._report_exited()
             else:
@@ -220,10 +216,7 @@ class LifespanTask:
                     await manager.__aexit__(None, None, None)
         except asyncio.CancelledError as error:
             if self._lost:
-                self._log.warning(
-                    "partition lost while its lifespan exited; its state may be incomplete",
-                    partition=self._name,
-                )
+                log_events.LIFESPAN_STATE_INCOMPLETE.write_to(self._log, partition=self._name)
             elif _is_being_cancelled():
                 raise
             else:
@@ -246,10 +239,7 @@ class LifespanTask:
             with calling(self._membership):
                 await manager.__aexit__(PartitionLostError, lost, None)
         except asyncio.CancelledError:
-            self._log.warning(
-                "partition lifespan cancelled: still running after its partition was lost",
-                partition=self._name,
-            )
+            log_events.LIFESPAN_CANCELLED.write_to(self._log, partition=self._name)
         except Exception as error:  # noqa: BLE001 - the partition is lost anyway
             if error is not lost:
                 self._log_failure_after_loss(error)
@@ -277,25 +267,13 @@ class LifespanTask:
         return str(self.partition.topic_partition)
 
     def _log_failure_after_loss(self, error: BaseException) -> None:
-        self._log.error(
-            "partition lifespan failed after its partition was lost",
-            partition=self._name,
-            exc_info=error,
-        )
+        log_events.LIFESPAN_FAILED_LOST.write_to(self._log, partition=self._name, exc_info=error)
 
     def _log_slow_entry(self) -> None:
-        self._log.warning(
-            "partition lifespan is entering; records of its partition wait",
-            partition=self._name,
-            seconds=_WARN_AFTER,
-        )
+        log_events.LIFESPAN_ENTERING.write_to(self._log, partition=self._name, seconds=_WARN_AFTER)
 
     def _log_slow_exit(self) -> None:
-        self._log.warning(
-            "partition lifespan is exiting; the release of its partition waits",
-            partition=self._name,
-            seconds=_WARN_AFTER,
-        )
+        log_events.LIFESPAN_EXITING.write_to(self._log, partition=self._name, seconds=_WARN_AFTER)
 
 
 def _is_being_cancelled() -> bool:

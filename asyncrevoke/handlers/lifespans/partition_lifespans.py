@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
 from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition, PartitionPositions
 from asyncrevoke.handlers.lifespans.lifespan_task import LifespanTask
@@ -162,18 +163,12 @@ class PartitionLifespans:
         """Stop the consumer. After entry, the partition is also lost without a final commit."""
         partition = str(lifespan.partition.topic_partition)
         if entered:
-            self._log.error(
-                "partition lifespan failed at exit; final offsets of its partition not committed",
-                partition=partition,
-                exc_info=error,
-            )
+            log_events.LIFESPAN_EXIT_FAILED.write_to(self._log, partition=partition, exc_info=error)
             reason = "its lifespan failed at exit"
             self._source.lifespan_failed(lifespan.instance_id, reason)
         else:
-            self._log.error(
-                "partition lifespan failed at entry; records of its partition not processed",
-                partition=partition,
-                exc_info=error,
+            log_events.LIFESPAN_ENTRY_FAILED.write_to(
+                self._log, partition=partition, exc_info=error
             )
             self._source.lifespan_exited(lifespan.instance_id)
         if self._started is not None:

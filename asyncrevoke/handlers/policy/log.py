@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from asyncrevoke.client.log_events import Log
 
-class HandlerLogger(Protocol):
-    """The part of a structlog logger that this package uses. Implemented by :class:`EventLog`."""
 
-    def debug(self, event: str, /, **fields: object) -> object:
-        """Log details for finding a fault."""
-        ...
-
-    def info(self, event: str, /, **fields: object) -> object:
-        """Log what an operator may want to know."""
-        ...
-
-    def warning(self, event: str, /, **fields: object) -> object:
-        """Log what an operator should look at; ``exc_info`` takes an exception."""
-        ...
-
-    def error(self, event: str, /, **fields: object) -> object:
-        """Log what needs an operator; ``exc_info`` takes an exception."""
-        ...
+class HandlerLogger(Log, Protocol):
+    """What handlers write to. Implemented by :class:`EventLog`."""
 
 
 class BoundLog:

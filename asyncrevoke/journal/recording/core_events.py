@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal.format.schema import RowKind
 
@@ -27,16 +28,16 @@ def changes_of(event: Emit) -> Iterator[PartitionChange]:
     """The rows of one event. Most events have none."""
     fields = event.fields
     match event.event:
-        case "revocation requested":
+        case log_events.REVOCATION_REQUESTED.name:
             for name in _strings(fields["partitions"]):
                 yield PartitionChange(RowKind.REVOKE_BEGIN, _partition(name))
-        case "revocation withdrawn":
+        case log_events.REVOCATION_WITHDRAWN.name:
             yield PartitionChange(RowKind.WITHDRAWN, _partition(fields["partition"]))
-        case "position is set":
+        case log_events.POSITION_SET.name:
             offset = fields["offset"]
             assert isinstance(offset, int)
             yield PartitionChange(RowKind.RESET, _partition(fields["partition"]), offset)
-        case "completion map is applied":
+        case log_events.MAP_APPLIED.name:
             facts = json.dumps({"runs": fields["runs"]})
             yield PartitionChange(RowKind.SKIPPED, _partition(fields["partition"]), facts=facts)
         case _:

@@ -9,6 +9,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError, JournalError
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.journal.segments import JournalSession, seal, seal_session
@@ -295,9 +296,7 @@ class Sealer:
             self._log_unsealed(error)
 
     def _log_unsealed(self, error: Exception) -> None:
-        self._log.warning(
-            "journal segment not sealed; audits read its log instead", error=str(error)
-        )
+        log_events.SEGMENT_NOT_SEALED.write_to(self._log, error=str(error))
 
 
 def _resolve(waiting: list[asyncio.Future[None]]) -> None:

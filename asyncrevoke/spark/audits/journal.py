@@ -11,6 +11,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.schema import COLUMNS
@@ -119,7 +120,7 @@ def rows_of_pieces(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordB
             if problem is None:
                 yield from piece.batches
                 continue
-            EventLog().warning("journal value damaged; skipping its rows", problem=problem)
+            log_events.JOURNAL_VALUE_DAMAGED.write_to(EventLog(), problem=problem)
             if piece.about is not None and is_session_id(piece.about.session):
                 yield damaged_row(piece.about.session, f"a value of its topic: {problem}")
 

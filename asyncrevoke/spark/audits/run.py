@@ -21,6 +21,7 @@ from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
 from asyncrevoke.audit.results.audit_result import AuditResult, PartialAudit, merged
 from asyncrevoke.audit.results.report import write_report
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.groups.errors import GroupsError
 from asyncrevoke.client.printable import shown_option
@@ -228,7 +229,7 @@ def _group_offsets(
     try:
         return run_blocking(read_group_offsets(config, group, topic))
     except GroupsError as error:
-        EventLog().warning("committed offsets not audited", error=str(error))
+        log_events.OFFSETS_NOT_AUDITED.write_to(EventLog(), error=str(error))
         return None
 
 

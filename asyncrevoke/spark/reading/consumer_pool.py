@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.ranges.consumers import consumer_of
@@ -98,4 +99,4 @@ class ConsumerPool:
     def _closed(self, task: asyncio.Task[None]) -> None:
         self._closing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            EventLog().warning("idle consumer not closed cleanly", error=str(error))
+            log_events.IDLE_CONSUMER_NOT_CLOSED.write_to(EventLog(), error=str(error))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.config.security import security_options
 from asyncrevoke.client.errors import ConfigError
@@ -200,14 +201,14 @@ def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None
             'start, or pass missing="clip" to read the remaining records'
         )
     if lost:
-        log.warning(
-            "requested start deleted; reading from the earliest offset",
+        log_events.REQUESTED_START_DELETED.write_to(
+            log,
             starts={str(each.topic_partition): each.start for each in lost},
             missing=sum(each.missing for each in lost),
         )
     if unstable := [each for each in ranges if each.unstable]:
-        log.warning(
-            "requested end is beyond the last stable offset; reading up to that offset",
+        log_events.REQUESTED_END_UNSTABLE.write_to(
+            log,
             ends={str(each.topic_partition): each.end for each in unstable},
             unstable=sum(each.unstable for each in unstable),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import OffsetOutOfRangeError
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.ranges.reader import Reader
@@ -113,12 +114,8 @@ class RangesReader:
         wanted = self._ranges[tp]
         start = min(first, wanted.end)
         self._ranges[tp] = wanted._replace(start=start)
-        EventLog().warning(
-            "planned records deleted; reading from the earliest offset",
-            partition=str(tp),
-            position=position,
-            start=first,
-            missing=start - position,
+        log_events.PLANNED_RECORDS_DELETED.write_to(
+            EventLog(), partition=str(tp), position=position, start=first, missing=start - position
         )
         return start
 

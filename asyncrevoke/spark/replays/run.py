@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
@@ -204,9 +205,7 @@ class ReplayRun:
             )
         check_same_topic(run_id, ranges, planned)
         if ranges != planned:
-            EventLog().info(
-                "run exists; resuming its planned ranges and ignoring the given ones", run_id=run_id
-            )
+            log_events.RUN_RESUMED.write_to(EventLog(), run_id=run_id)
         return cls(spark, sink, run_id, ranges, resumed=True)
 
     def done(self) -> list[tuple[str, int, int, int]]:

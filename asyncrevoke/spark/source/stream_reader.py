@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.spark.reading.offsets import (
@@ -155,14 +156,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.missing == "error":
             check_no_loss(loss)
         if loss.why:
-            EventLog().warning(
-                "records lost; reading from the earliest offset", reasons=list(loss.why)
-            )
+            log_events.RECORDS_LOST.write_to(EventLog(), reasons=list(loss.why))
         if loss.unselected:
-            EventLog().warning(
-                "the options no longer select these; reading the others",
-                unselected=list(loss.unselected),
-            )
+            log_events.UNSELECTED_LEFT_OUT.write_to(EventLog(), unselected=list(loss.unselected))
         return loss.apply(at)
 
     def _is_too_small(self, at: StreamOffsets, log: LogBounds) -> bool:

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import counted
 from asyncrevoke.client.runtime.hooks.observer import Observer
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from asyncrevoke.web.dashboard.history import History
 
 _NOTES = {
-    "assigned": "assigned {count}",
-    "joining": "joining the group",
-    "revocation requested": "revocation requested: {names}",
-    "revocation withdrawn": "revocation withdrawn: {names}",
-    "released": "released {names}{after}",
-    "partitions lost": "lost {names}: {reason}",
-    "membership lost": "membership lost: {reason}",
-    "left the group": "left the group",
+    log_events.ASSIGNED.name: "assigned {count}",
+    log_events.JOINING.name: "joining the group",
+    log_events.REVOCATION_REQUESTED.name: "revocation requested: {names}",
+    log_events.REVOCATION_WITHDRAWN.name: "revocation withdrawn: {names}",
+    log_events.RELEASED.name: "released {names}{after}",
+    log_events.PARTITIONS_LOST.name: "lost {names}: {reason}",
+    log_events.MEMBERSHIP_LOST.name: "membership lost: {reason}",
+    log_events.LEFT_GROUP.name: "left the group",
 }
 _MOST_NAMES = 6
 
@@ -123,7 +124,7 @@ class ConsumerWatch(Observer):
         if note is None:
             return
         names = _names(fields)
-        if event == "partitions lost":
+        if event == log_events.PARTITIONS_LOST.name:
             self._lost.update(map(_partition, names))
         shown = ", ".join(names[:_MOST_NAMES])
         if len(names) > _MOST_NAMES:

@@ -12,6 +12,7 @@ from wire.channels.broker_channels import (
 from wire.fake_broker import FakeBroker, Respond
 
 from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def start() -> AsyncIterator[Start]:
         broker = FakeBroker(respond, silent=silent)
         node = await broker.start()
         config = ConsumerConfig.from_options(bootstrap_servers="127.0.0.1:1", **options)
-        running.append(BrokerChannels(broker, node, Channels(config)))
+        running.append(BrokerChannels(broker, node, Channels(config, EventLog(group="billing"))))
         return running[-1]
 
     yield start

@@ -27,6 +27,23 @@ async def test_a_request_gets_its_response(start: Start) -> None:
     assert await setup.send() == Replied(1, messages.HeartbeatResponse(error=ErrorCode.none))
 
 
+async def test_unknown_error_codes_are_logged_with_the_group_and_fields(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def respond(correlation: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(heartbeat_response(correlation, error=-300))
+
+    setup = await start(respond)
+    response = messages.HeartbeatResponse(error=ErrorCode.unknown_server_error)
+    assert await setup.send() == Replied(1, response)
+    (line,) = [each for each in caplog.messages if each.startswith("unknown error codes")]
+    node = f"broker 1 at 127.0.0.1:{setup.node.port}"
+    assert line == (
+        "unknown error codes in a response; handled as UNKNOWN_SERVER_ERROR "
+        f"group=billing node={node!r} request=Heartbeat codes=-300"
+    )
+
+
 async def test_concurrent_requests_share_one_attempt_to_connect(start: Start) -> None:
     setup = await start(well)
     outcomes = await asyncio.gather(*(setup.send() for _ in range(10)))

@@ -20,6 +20,7 @@ from asyncrevoke.cli.run.log_output import LogOutput
 from asyncrevoke.cli.run.metrics_text import MetricsText, metrics_of_process
 from asyncrevoke.cli.run.serving import ServingError, load, log, serve
 from asyncrevoke.cli.run.workers.report import LONGEST_LINE, MetricsReport, Report, WorkerStart
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import FencedInstanceError
 from asyncrevoke.client.runtime.session.open_session import config_override
 
@@ -58,7 +59,7 @@ class StatusReporter:
                 task.cancel()
             for result in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(result, Exception):
-                    log().error("worker could not report its health", exc_info=result)
+                    log_events.WORKER_HEALTH_NOT_REPORTED.write_to(log(), exc_info=result)
             writer.close()
 
     def end(self, error: ServingError) -> None:
@@ -96,7 +97,7 @@ async def _metrics_line(metrics: MetricsText) -> bytes:
         if len(line) > LONGEST_LINE:
             raise ValueError(f"{len(line)} bytes, and a worker sends at most {LONGEST_LINE}")
     except Exception as error:  # noqa: BLE001 - whatever a collector of the application raises
-        log().error("metrics could not be collected", exc_info=error)
+        log_events.METRICS_NOT_COLLECTED.write_to(log(), exc_info=error)
         return MetricsReport(None).line()
     return line
 

@@ -14,6 +14,7 @@ from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.cli.run.workers.metrics import metrics_of_workers
 from asyncrevoke.cli.run.workers.worker import WorkerProcess
 from asyncrevoke.cli.terminal import FAILED, USAGE
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 
@@ -104,8 +105,8 @@ class Supervisor:
                 if worker.age > GOOD_RUN:
                     backoff.succeeded()
                 seconds = backoff.failed()
-                self._log.warning(
-                    "worker exited with an error; restarting it",
+                log_events.WORKER_RESTARTED.write_to(
+                    self._log,
                     worker=number,
                     pid=worker.pid,
                     ended_by=_in_words(code),
@@ -134,16 +135,14 @@ class Supervisor:
                 worker.drain()
                 await asyncio.wait((ending,), timeout=self._settings.shutdown_timeout)
             if not ending.done():
-                self._log.error(
-                    "worker did not stop in time; killed, uncommitted records are processed again",
-                    pid=worker.pid,
-                    shutdown_timeout=self._settings.shutdown_timeout,
+                log_events.WORKER_KILLED.write_to(
+                    self._log, pid=worker.pid, shutdown_timeout=self._settings.shutdown_timeout
                 )
                 worker.kill()
             code = await ending
             if worker.report_error is not None:
-                self._log.error(
-                    "worker sent an invalid report; killed",
+                log_events.WORKER_REPORT_INVALID.write_to(
+                    self._log,
                     pid=worker.pid,
                     error=f"{type(worker.report_error).__name__}: {worker.report_error}",
                 )
@@ -158,12 +157,10 @@ class Supervisor:
     async def _should_restart(self, worker: WorkerProcess, code: int) -> bool:
         """Whether to restart a worker that has ended without a signal."""
         if code == 0:
-            self._log.info("worker exited", pid=worker.pid)
+            log_events.WORKER_EXITED.write_to(self._log, pid=worker.pid)
             return False
         if self._settings.reload:
-            self._log.warning(
-                "application failed; waiting for a file to change", ended_by=_in_words(code)
-            )
+            log_events.APPLICATION_WAITS_FOR_CHANGE.write_to(self._log, ended_by=_in_words(code))
             await _first(self._stopping, self._changed)
             return not self._stopping.is_set()
         final = worker.report is not None and worker.report.final
@@ -182,7 +179,7 @@ class Supervisor:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
             return
-        self._log.info("stopping workers; a second signal kills them", signal=number.name)
+        log_events.STOPPING_WORKERS.write_to(self._log, signal=number.name)
         self._stopping.set()
 
     async def _watch(self) -> None:
@@ -190,7 +187,7 @@ class Supervisor:
 
         async for changes in awatch(Path.cwd(), watch_filter=PythonFilter()):
             names = sorted({Path(path).name for _, path in changes})
-            self._log.info("files changed; restarting the application", files=names)
+            log_events.APPLICATION_RESTARTED.write_to(self._log, files=names)
             self._changed.set()
 
 

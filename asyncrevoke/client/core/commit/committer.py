@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.client.core.commit.kept_maps import KeptMaps
@@ -377,10 +378,9 @@ class Committer:
         self._backoff.succeeded()
         if self._delayed_by:
             self._delayed_by = ""
-            self._log.over(now, _WAIT, "commits are accepted again")
+            self._log.over(now, _WAIT, log_events.COMMITS_ACCEPTED)
         self._outbox.emit(
-            "debug",
-            "committed",
+            log_events.COMMITTED,
             offsets={str(i.partition): sent.entries[i].offset for i in acked},
             seconds=round(now - sent.sent_at, 4),
         )
@@ -388,7 +388,7 @@ class Committer:
     def _delayed(self, now: float, error: ErrorCode) -> None:
         """The commit is sent again: logged if that lasts."""
         if not self._delayed_by:
-            self._log.watch(now, _WAIT, "waiting for commits to be acknowledged", self._why_delayed)
+            self._log.watch(now, _WAIT, log_events.WAITING_FOR_COMMITS, self._why_delayed)
         self._delayed_by = error.name
 
     def _why_delayed(self) -> dict[str, object] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.partition.completion_map import (
     LONGEST,
     CompletionMap,
@@ -107,12 +108,7 @@ class CompletionMaps:
         except a final one, since no later commit will have the rest."""
         if len(metadata) <= self._limit:
             self._limit = len(metadata) // 2 if len(metadata) >= 2 * _SMALLEST else 0
-            self._outbox.emit(
-                "warning",
-                "the broker rejects a completion map of this size; it will be smaller",
-                size=len(metadata),
-                limit=self._limit,
-            )
+            self._outbox.emit(log_events.MAP_TOO_LARGE, size=len(metadata), limit=self._limit)
         self._limits.pop(instance, None)
         known = self._written.get(instance)
         if instance.state is InstanceState.COMMITTING:
@@ -126,8 +122,7 @@ class CompletionMaps:
         self._limits.clear()
         self._written.clear()
         self._outbox.emit(
-            "warning",
-            "brokers do not keep commit metadata; no completion maps are written",
+            log_events.MAPS_NOT_KEPT,
             hazard="after a crash, completed records beyond an unfinished one are repeated",
             option="completion_map=0 avoids this check",
         )
@@ -142,8 +137,7 @@ class CompletionMaps:
             instance.set_too_far_ahead(True)
             self._too_far_ahead[instance] = None
             self._outbox.emit(
-                "warning",
-                "too many records completed beyond one in flight; delivery of its partition paused",
+                log_events.TOO_MANY_BEYOND_ONE,
                 partition=str(instance.partition),
                 offset=tracker.commit_point,
                 position=tracker.position,
@@ -156,7 +150,7 @@ class CompletionMaps:
             if tracker is not None and not instance.terminal:
                 if tracker.width > _WIDEST or self._leaves_out_much(instance, tracker):
                     continue
-                self._outbox.emit("info", "partition resumed", partition=str(instance.partition))
+                self._outbox.emit(log_events.PARTITION_RESUMED, partition=str(instance.partition))
             del self._too_far_ahead[instance]
             instance.set_too_far_ahead(False)
             self._outbox.wake()
@@ -184,23 +178,20 @@ class CompletionMaps:
             return True
         if finished.end <= instance.high_watermark:
             self._outbox.emit(
-                "info",
-                "skipping records completed by previous owner",
+                log_events.COMPLETED_RECORDS_SKIPPED,
                 partition=str(instance.partition),
                 offsets=finished.offsets,
                 committed=tracker.commit_point,
                 up_to=finished.end,
             )
             self._outbox.emit(
-                "debug",
-                "completion map is applied",
+                log_events.MAP_APPLIED,
                 partition=str(instance.partition),
                 runs=[list(run) for run in finished.runs],
             )
             return True
         self._outbox.emit(
-            "warning",
-            "completion map ignored: it goes beyond the log end offset",
+            log_events.MAP_BEYOND_LOG_END,
             partition=str(instance.partition),
             up_to=finished.end,
             log_end=instance.high_watermark,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.client.errors import IllegalStateError
 
@@ -195,8 +196,7 @@ class CompletionTracker:
             if (tracker := instance.tracker) is not None and tracker.in_flight
         }
         self._outbox.emit(
-            "warning",
-            "max_in_flight reached; delivery paused",
+            log_events.MAX_IN_FLIGHT_REACHED,
             in_flight=self._assignment.in_flight,
             oldest=dict(list(oldest.items())[:10]),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.commit.partition_backoff import PartitionBackoff
 from asyncrevoke.client.core.io.wait_log import WaitLog
 from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
@@ -50,7 +51,7 @@ class RejectedCommits:
         self._log.waiting(
             now,
             _key(instance),
-            "commit rejected, trying again; records may be processed again",
+            log_events.COMMIT_REJECTED,
             partition=str(instance.partition),
             error=error.name,
         )
@@ -71,7 +72,7 @@ class RejectedCommits:
         if self._rejected.pop(instance, None) is not None:
             self._backoff.forget(instance)
             self._log.over(
-                now, _key(instance), "commits are accepted again", partition=str(instance.partition)
+                now, _key(instance), log_events.COMMITS_ACCEPTED, partition=str(instance.partition)
             )
 
     def forget(self, instance: PartitionInstance) -> None:

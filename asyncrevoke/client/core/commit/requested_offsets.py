@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.protocol.messages import CommitEntry
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ class RequestedOffsets:
         """The broker rejects ``entry``: do not send it again, as the user may continue from an
         earlier offset. False if there is no newer request."""
         self._outbox.emit(
-            "warning",
-            "commit rejected; it is not tried again",
+            log_events.COMMIT_NOT_RETRIED,
             partition=str(instance.partition),
             offset=entry.offset,
             error=error,
@@ -68,8 +68,7 @@ class RequestedOffsets:
         requested = self._requested.get(instance)
         if requested is not None:
             self._outbox.emit(
-                "error",
-                "commit metadata too large",
+                log_events.COMMIT_METADATA_TOO_LARGE,
                 size=len(requested.metadata),
                 partition=str(instance.partition),
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import Channel, Failed
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
@@ -121,8 +122,7 @@ class UnverifiedCommits:
                 instance.set_committed(found.offset, found.metadata)
         if rewound:
             self._outbox.emit(
-                "warning",
-                "committed offset rewound by delayed commit; recommitting",
+                log_events.OFFSET_REWOUND,
                 offsets={str(each.partition): each.committed_offset for each in rewound},
             )
         complete = all(instance.terminal or instance.partition in held for instance in asked)

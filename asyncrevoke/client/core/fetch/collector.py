@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.fetch.fair_share import FairShare
 
 if TYPE_CHECKING:
@@ -115,8 +116,7 @@ class RecordCollector:
         if not self._is_approximate:
             self._is_approximate = True
             self._outbox.emit(
-                "warning",
-                "brokers look offsets up by time only approximately; older records are left out",
+                log_events.TIMES_APPROXIMATE,
                 partition=str(first.topic_partition),
                 offset=first.offset,
                 timestamp=first.timestamp,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.fetch.background_decoding import BackgroundDecoding
 from asyncrevoke.client.core.fetch.broker_fetches import BrokerFetches, FetchTarget, InFlightFetch
 from asyncrevoke.client.core.fetch.collector import RecordCollector
@@ -252,7 +253,7 @@ class Fetcher:
                 self._log.waiting(
                     now,
                     cursor.name,
-                    "waiting to fetch",
+                    log_events.WAITING_TO_FETCH,
                     partition=cursor.name,
                     reason="its leader is unknown",
                 )
@@ -418,7 +419,9 @@ class Fetcher:
                 fruitless = reply.fruitless and not served
                 if fetch.session is not None:
                     fetch.session.response_received(reply.response.session_id)
-                self._log.over(now, f"node {broker.node_id}", "fetching again", node=broker.node_id)
+                self._log.over(
+                    now, f"node {broker.node_id}", log_events.FETCHING_AGAIN, node=broker.node_id
+                )
                 in_halves = reply.is_large and reply.is_within_limit
                 broker.response_received(now, fetch, fruitless=fruitless, in_halves=in_halves)
                 if served:
@@ -477,7 +480,7 @@ class Fetcher:
         self._log.waiting(
             now,
             f"node {broker.node_id}",
-            "waiting for a broker to fetch from",
+            log_events.WAITING_FOR_FETCH_BROKER,
             node=fetch.node.address,
             partitions=len(fetch.targets),
             reason=why,

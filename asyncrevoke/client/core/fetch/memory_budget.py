@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.fetch.viewed_responses import ViewedResponses
 
 if TYPE_CHECKING:
@@ -121,8 +122,7 @@ class MemoryBudget:
             if size > limit and partition in asked and partition not in self._oversized:
                 self._oversized.add(partition)
                 self._outbox.emit(
-                    "info",
-                    "record batch exceeds max_partition_fetch_bytes; fetched all the same",
+                    log_events.LARGE_BATCH_FETCHED,
                     partition=str(partition),
                     bytes=size,
                     limit=limit,
@@ -138,11 +138,7 @@ class MemoryBudget:
                     buffer.copy_views()
                 self.recount(cursor)
         if is_old and self._responses.is_kept_for_long(now) and self._responses.report():
-            self._outbox.emit(
-                "warning",
-                "views of delivered records keep fetch responses in memory; copy what is kept",
-                bytes=self._responses.size,
-            )
+            self._outbox.emit(log_events.VIEWS_KEEP_MEMORY, bytes=self._responses.size)
 
     @property
     def _is_mostly_delivered(self) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.fetch.cursor import LONGEST_BACKOFF, LONGEST_FAULT_BACKOFF
 from asyncrevoke.client.core.partition.instance import InstanceState
 from asyncrevoke.client.errors import CorruptRecordError, PartitionsError, TopicAuthorizationError
@@ -199,7 +200,9 @@ class FetchResponses:
         if buffer.fetch_position == before < end:
             self._nothing_fetched(now, cursor, buffer, end)
         elif cursor.nothing_fetched:
-            self._log.over(now, _stall_key(cursor), "fetching again", partition=cursor.name)
+            self._log.over(
+                now, _stall_key(cursor), log_events.FETCHING_AGAIN, partition=cursor.name
+            )
             cursor.set_nothing_fetched(False)
         self._fetcher.buffer_appended(cursor)
         if buffer.position > position:
@@ -230,7 +233,7 @@ class FetchResponses:
                 f" to {end}: seek() to another offset, such as the first of a record batch",
             }
 
-        self._log.watch(now, _stall_key(cursor), "waiting to fetch", fields)
+        self._log.watch(now, _stall_key(cursor), log_events.WAITING_TO_FETCH, fields)
 
     def forget(self, cursor: PartitionCursor) -> None:
         """It is no longer fetched."""
@@ -240,7 +243,7 @@ class FetchResponses:
     def recovered(self, now: float, cursor: PartitionCursor) -> None:
         """Its error is over."""
         cursor.recover()
-        self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
+        self._log.over(now, cursor.name, log_events.FETCHING_AGAIN, partition=cursor.name)
 
     def report_corrupt(
         self, now: float, cursor: PartitionCursor, error: CorruptRecordError
@@ -273,12 +276,7 @@ class FetchResponses:
         self._read_from_leader(now, cursor, replica, why, awaited)
 
     def _replica_serves(self, now: float, replica: int) -> None:
-        self._log.over(
-            now,
-            _replica_key(replica),
-            "reading from the nearest replica again",
-            replica=replica,
-        )
+        self._log.over(now, _replica_key(replica), log_events.READING_FROM_NEAREST, replica=replica)
 
     def _read_from_leader(
         self, now: float, cursor: PartitionCursor, replica: int, why: str, awaited: int = -1
@@ -292,7 +290,7 @@ class FetchResponses:
         self._log.waiting(
             now,
             _replica_key(replica),
-            "reading from the leader: the nearest replica cannot be used",
+            log_events.READING_FROM_LEADER,
             partition=cursor.name,
             replica=replica,
             reason=why,
@@ -353,7 +351,9 @@ class FetchResponses:
         self, now: float, cursor: PartitionCursor, why: str, longest: float = LONGEST_BACKOFF
     ) -> None:
         cursor.delay(now, longest)
-        self._log.waiting(now, cursor.name, "waiting to fetch", partition=cursor.name, reason=why)
+        self._log.waiting(
+            now, cursor.name, log_events.WAITING_TO_FETCH, partition=cursor.name, reason=why
+        )
 
 
 def _stall_key(cursor: PartitionCursor) -> str:

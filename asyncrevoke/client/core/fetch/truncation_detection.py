@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node
 from asyncrevoke.client.core.io.fatal_error import fatal_error
 from asyncrevoke.client.errors import PartitionsError, TopicAuthorizationError
@@ -196,7 +197,7 @@ class TruncationDetection:
     def _passed(self, now: float, cursor: PartitionCursor, query: EpochCheck) -> None:
         query.buffer.set_checked_epoch(query.leader_epoch)
         cursor.position_checked()
-        self._log.over(now, cursor.name, "fetching again", partition=cursor.name)
+        self._log.over(now, cursor.name, log_events.FETCHING_AGAIN, partition=cursor.name)
         self._fetcher.position_checked(now, cursor)
 
     def _partition_error(self, now: float, cursor: PartitionCursor, error: ErrorCode) -> None:
@@ -222,7 +223,7 @@ class TruncationDetection:
             self._log.waiting(
                 now,
                 cursor.name,
-                "waiting to validate the position after a leader change",
+                log_events.WAITING_FOR_VALIDATION,
                 partition=cursor.name,
                 reason=why,
             )

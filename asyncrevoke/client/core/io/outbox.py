@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
@@ -211,9 +212,9 @@ class Outbox:
         """Append any other effect."""
         self._effects.append(effect)
 
-    def emit(self, level: str, event: str, **fields: object) -> None:
+    def emit(self, event: log_events.LogEvent, /, **fields: object) -> None:
         """Append an event for logs, journal and dashboard."""
-        self._effects.append(Emit(level, event, fields))
+        self._effects.append(Emit(event.level, event.name, fields))
 
     def route(self, now: float, event: Event) -> None:
         """Pass an event to the part that has asked for it; drop a response that was forgotten."""
@@ -246,8 +247,7 @@ class Outbox:
         if wrong is None:
             return message
         self.emit(
-            "warning",
-            "invalid response from a broker; retrying on a new connection",
+            log_events.INVALID_RESPONSE,
             request=type(send.message).__name__,
             node=send.node.address,
             problem=wrong,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.log_events import LogEvent
+
+    _Fields: TypeAlias = Callable[[], Mapping[str, object] | None]
 
 REPEAT_AFTER = 10.0
 
@@ -22,9 +25,7 @@ class WaitLog:
         # Keys with a line since their wait began.
         self._logged: dict[str, None] = {}
 
-    def watch(
-        self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object] | None]
-    ) -> None:
+    def watch(self, now: float, key: str, event: LogEvent, fields: _Fields) -> None:
         """A wait begins: log ``event`` with ``fields()`` every ten seconds, from ten seconds on,
         until it is :meth:`over`. Without fields it has another cause, which has its own line."""
         self._since[key] = now
@@ -32,36 +33,34 @@ class WaitLog:
             _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
         )
 
-    def _still(
-        self, now: float, key: str, event: str, fields: Callable[[], Mapping[str, object] | None]
-    ) -> None:
+    def _still(self, now: float, key: str, event: LogEvent, fields: _Fields) -> None:
         seconds = round(now - self._since[key], 1)
         if (shown := fields()) is not None:
             self._logged[key] = None
-            self._outbox.emit("warning", event, **shown, seconds=seconds)
+            self._outbox.emit(event, **shown, seconds=seconds)
         self._outbox.set_timer(
             _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
         )
 
-    def waiting(self, now: float, key: str, event: str, **fields: object) -> None:
+    def waiting(self, now: float, key: str, event: LogEvent, **fields: object) -> None:
         """Log that ``event`` is waited for: at once, then every ten seconds."""
         since = self._since.setdefault(key, now)
         last = self._last.get(key)
         if last is None or now - last >= REPEAT_AFTER:
             self._last[key] = now
             self._logged[key] = None
-            self._outbox.emit("warning", event, **fields, seconds=round(now - since, 1))
+            self._outbox.emit(event, **fields, seconds=round(now - since, 1))
 
-    def over(self, now: float, key: str, event: str = "", **fields: object) -> None:
+    def over(self, now: float, key: str, event: LogEvent | None = None, **fields: object) -> None:
         """The wait is over; log ``event`` if the wait was logged."""
         since = self._since.get(key)
         logged = key in self._logged
         if since is None and not logged:
             return
         self.forget(key)
-        if logged and event:
+        if logged and event is not None:
             waited = now - since if since is not None else 0.0
-            self._outbox.emit("info", event, **fields, seconds=round(waited, 1))
+            self._outbox.emit(event, **fields, seconds=round(waited, 1))
 
     def forget(self, key: str) -> None:
         """The wait is over, without a line."""

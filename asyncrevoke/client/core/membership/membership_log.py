@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.wait_log import WaitLog
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ class MembershipLog:
     ) -> None:
         """The group has assigned these; ``added`` are new, and ``to_go`` are being revoked."""
         self._outbox.emit(
-            "info",
-            "assigned",
+            log_events.ASSIGNED,
             group=self._group_id,
             generation=generation,
             partitions=[str(tp) for tp in sorted(partitions)],
@@ -43,8 +43,7 @@ class MembershipLog:
         if not internal <= self._not_read:
             self._not_read |= internal
             self._outbox.emit(
-                "info",
-                "internal topics match the pattern; they are not consumed",
+                log_events.INTERNAL_TOPICS_NOT_CONSUMED,
                 group=self._group_id,
                 topics=sorted(internal),
             )
@@ -52,11 +51,11 @@ class MembershipLog:
     def left(self, error: str | None) -> None:
         """The member has left; ``error`` says why the coordinator has not confirmed it."""
         fields = {} if error is None else {"error": error}
-        self._outbox.emit("info", "left the group", group=self._group_id, **fields)
+        self._outbox.emit(log_events.LEFT_GROUP, group=self._group_id, **fields)
 
     def confirmed(self, now: float) -> None:
         """The coordinator has confirmed the membership."""
-        self._log.over(now, _MEMBERSHIP, "membership is confirmed again")
+        self._log.over(now, _MEMBERSHIP, log_events.MEMBERSHIP_CONFIRMED)
 
     def no_response(self, now: float, confirmed_at: float | None, session: float) -> None:
         """A heartbeat got no response. The member may have been removed after a session timeout
@@ -65,7 +64,7 @@ class MembershipLog:
             self._log.waiting(
                 now,
                 _MEMBERSHIP,
-                "membership unconfirmed: no heartbeat confirmed within the session timeout",
+                log_events.HEARTBEATS_UNCONFIRMED,
                 group=self._group_id,
                 last_confirmed=round(now - confirmed_at, 1),
             )
@@ -75,7 +74,7 @@ class MembershipLog:
         self._log.waiting(
             now,
             _MEMBERSHIP,
-            "membership unconfirmed: the coordinator rejects heartbeats",
+            log_events.HEARTBEATS_REJECTED,
             group=self._group_id,
             waiting_for=waiting_for,
             last_response=last_response,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.config.topics import (
     MAX_TOPIC_BYTES,
     MAX_TOPICS,
@@ -57,8 +58,7 @@ class PatternSubscription:
         is_exceeded = subscribed < matching
         if is_exceeded and not self._is_exceeded:
             self._outbox.emit(
-                "error",
-                "pattern matches too many topics; not all of them are consumed",
+                log_events.PATTERN_TOO_WIDE,
                 group=self._group,
                 matching=matching,
                 subscribed=subscribed,

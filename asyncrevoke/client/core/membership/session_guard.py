@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import CompleteRequest
 
 if TYPE_CHECKING:
@@ -35,11 +36,7 @@ class SessionGuard:
         heard = membership.member_at
         unconfirmed = heard is not None and now - heard > membership.session
         if unconfirmed and not self._pausing:
-            self._outbox.emit(
-                "warning",
-                "no records until the coordinator confirms the membership",
-                group=self._config.group_id,
-            )
+            self._outbox.emit(log_events.NO_RECORDS_WHILE_UNCONFIRMED, group=self._config.group_id)
         self._pausing = unconfirmed
         return unconfirmed
 

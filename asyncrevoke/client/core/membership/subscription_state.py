@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.membership.added_partitions import AddedPartitions
 from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMembership
 from asyncrevoke.client.core.membership.pattern import PatternSubscription
@@ -134,9 +135,7 @@ class SubscriptionState:
 
     def fall_back(self, now: float, why: str) -> None:
         """The brokers do not offer KIP-848 to this group: use the classic protocol."""
-        self._outbox.emit(
-            "info", "using the classic group protocol", group=self._group_id, reason=why
-        )
+        self._outbox.emit(log_events.CLASSIC_PROTOCOL, group=self._group_id, reason=why)
         self._group_membership = self._classic or self._manual
         self._subscribe(now)
 

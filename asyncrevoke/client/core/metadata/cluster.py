@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed, ResetConnection
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
@@ -36,6 +37,7 @@ _SLOW = 10.0
 # A topic that is not there yet may be created at any moment, and somebody waits for it.
 _LONGEST_TOPIC_BACKOFF = 2.0
 # Several parts notice a moved leader at the same time, and again until brokers name the new one.
+_REJECTIONS = (ErrorCode.topic_authorization_failed, ErrorCode.invalid_topic_exception)
 _SPACING = 0.1
 # While a broker that leads a partition does not respond: its leader may move at any moment.
 _LOOK_AGAIN = 1.0
@@ -251,7 +253,7 @@ class ClusterMetadata:
             if not self._backoff.has_failed:
                 self._schedule(now, self._earliest)
             return
-        self._outbox.emit("debug", "metadata refresh", reason=reason)
+        self._outbox.emit(log_events.METADATA_REQUESTED, reason=reason)
         self._send()
 
     def _schedule(self, now: float, at: float, spread: float = 0.0) -> None:
@@ -316,7 +318,7 @@ class ClusterMetadata:
         fields = {"tried": node.address, "reason": why}
         if not self._responded_to:
             fields["check"] = _WHAT_TO_CHECK
-        self._log.waiting(now, "cluster", "waiting for a broker that responds", **fields)
+        self._log.waiting(now, "cluster", log_events.WAITING_FOR_BROKER, **fields)
         if self._again:
             self._send()
             return
@@ -330,7 +332,7 @@ class ClusterMetadata:
         for node in self.brokers.forget():
             for channel in Channel:
                 self._outbox.put(ResetConnection(node, channel))
-        self._outbox.emit("warning", "connecting to the bootstrap addresses again", reason=reason)
+        self._outbox.emit(log_events.BOOTSTRAP_AGAIN, reason=reason)
 
     def _succeeded(
         self, now: float, node: Node, wanted: frozenset[str] | None, response: MetadataResponse
@@ -339,7 +341,7 @@ class ClusterMetadata:
         self._failing_since = None
         self._responded_to = self._sent
         self.named_topics = wanted
-        self._log.over(now, "cluster", "broker reachable", node=node.address)
+        self._log.over(now, "cluster", log_events.BROKER_REACHABLE, node=node.address)
         failed = self.brokers.failed
         led: frozenset[int] = self._leading() if failed else frozenset()
         self.brokers.learn(response.brokers)
@@ -369,18 +371,14 @@ class ClusterMetadata:
                     unresolved.append(name)
             elif wanted is None and name not in self._topics:
                 continue  # a topic that is not wanted yet
-            elif error in (
-                ErrorCode.topic_authorization_failed,
-                ErrorCode.invalid_topic_exception,
-            ):
+            elif error in _REJECTIONS:
                 rejected.append(name)
                 self._topic_error(now, name, error)
             else:
                 unresolved.append(name)
                 if name not in self._of_others:
-                    self._log.waiting(
-                        now, f"topic {name}", "waiting for a topic", topic=name, reason=error.name
-                    )
+                    waiting = log_events.WAITING_FOR_TOPIC
+                    self._log.waiting(now, f"topic {name}", waiting, topic=name, reason=error.name)
         self._log_missing(
             now, missing, [n for n in (*unresolved, *rejected) if n in self._of_others]
         )
@@ -428,13 +426,13 @@ class ClusterMetadata:
         name = metadata.name
         self._reported_errors.pop(name, None)
         self._missing.found(now, name)
-        self._log.over(now, f"topic {name}", "topic available", topic=name)
+        self._log.over(now, f"topic {name}", log_events.TOPIC_AVAILABLE, topic=name)
         topic = self._topics.get(name)
         if topic is None or topic.is_replaced_by(metadata):
             new = KnownTopic(metadata)
             if topic is not None:
                 new.replace(topic)
-                self._outbox.emit("warning", "topic was deleted and created again", topic=name)
+                self._outbox.emit(log_events.TOPIC_RECREATED, topic=name)
             new.learn(now, metadata, partitions)
             self._topics[name] = new
             return True, True
@@ -462,26 +460,21 @@ class ClusterMetadata:
         if not topic.is_missing_for_long(now):
             return False
         del self._topics[name]
-        self._outbox.emit("warning", "topic no longer exists", topic=name)
+        self._outbox.emit(log_events.TOPIC_NO_LONGER_EXISTS, topic=name)
         return True
 
     def _log_missing(self, now: float, missing: Sequence[str], of_others: Sequence[str]) -> None:
         """Log one line for all, and one for all of other members."""
         if (line := self._missing.line_due(now, missing)) is not None:
-            self._outbox.emit("warning", "waiting for topics that do not exist", **line)
+            self._outbox.emit(log_events.WAITING_FOR_MISSING_TOPICS, **line)
         if (line := self._missing_of_others.line_due(now, of_others)) is not None:
-            self._outbox.emit(
-                "warning",
-                "other members subscribe to topics that do not exist or that this member may not "
-                "see; these are not assigned",
-                **line,
-            )
+            self._outbox.emit(log_events.TOPICS_OF_OTHER_MEMBERS_MISSING, **line)
 
     def _topic_error(self, now: float, name: str, error: ErrorCode) -> None:
         if name in self._of_others:
             return
         self._log.waiting(
-            now, f"topic {name}", "waiting for access to a topic", topic=name, reason=error.name
+            now, f"topic {name}", log_events.WAITING_FOR_TOPIC_ACCESS, topic=name, reason=error.name
         )
         if self._reported_errors.get(name) is error:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed, Node, ResetConnection
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
@@ -94,10 +95,10 @@ class Coordinator:
                 return
             self._former, self.node = self.node, None
             if now - self._found_at < _STABLE_AFTER:
-                self._outbox.emit("debug", "coordinator still unknown", reason=why)
+                self._outbox.emit(log_events.COORDINATOR_STILL_UNKNOWN, reason=why)
                 self._retry(now, why)
                 return
-            self._outbox.emit("info", "coordinator unknown", reason=why)
+            self._outbox.emit(log_events.COORDINATOR_UNKNOWN, reason=why)
             self._backoff.succeeded()
             self._since = self._warned_at = None
         self._search(now)
@@ -197,7 +198,7 @@ class Coordinator:
         self._check_later(now)
         self.term += 1
         self._found_at = now
-        self._outbox.emit("debug", "coordinator found", node=node.node_id)
+        self._outbox.emit(log_events.COORDINATOR_FOUND, node=node.node_id)
         waiting, self._waiting = self._waiting, {}
         for key, send in waiting.items():
             # One of them may have noticed that this is not the coordinator either.
@@ -215,8 +216,7 @@ class Coordinator:
         ):
             self._warned_at = now
             self._outbox.emit(
-                "warning",
-                "waiting for the group coordinator",
+                log_events.WAITING_FOR_COORDINATOR,
                 group=self._config.group_id,
                 seconds=round(waited, 1),
                 last_response=why,

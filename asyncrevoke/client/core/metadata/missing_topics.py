@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.config.topics import create_topics_command
 
@@ -61,4 +62,4 @@ class MissingTopics:
         since = self._since.pop(topic, None)
         if since is not None:
             seconds = round(now - since, 1)
-            self._outbox.emit("info", "topic available", topic=topic, seconds=seconds)
+            self._outbox.emit(log_events.TOPIC_AVAILABLE, topic=topic, seconds=seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.metadata.missing_topics import MissingTopics
 
 if TYPE_CHECKING:
@@ -47,6 +48,4 @@ class OutputTopics:
         for name in sorted(self._topics - self.missing):
             self._log.found(now, name)
         if (line := self._log.line_due(now, self.missing)) is not None:
-            self._outbox.emit(
-                "warning", "records cannot be sent to topics that do not exist", **line
-            )
+            self._outbox.emit(log_events.OUTPUT_TOPICS_MISSING, **line)

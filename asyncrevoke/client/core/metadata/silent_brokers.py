@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import (
     BrokerProbed,
     BrokerThrottled,
@@ -72,10 +73,7 @@ class SilentBrokers:
 
     def _silent(self, now: float, node: Node, since: float) -> None:
         self._outbox.emit(
-            "warning",
-            "a broker does not respond; trying a new connection",
-            node=node.address,
-            seconds=round(now - since, 1),
+            log_events.BROKER_SILENT, node=node.address, seconds=round(now - since, 1)
         )
         self._cluster.brokers.note_failure(node)
         self._coordinator.check_silent(now, node)
@@ -87,8 +85,7 @@ class SilentBrokers:
     def _throttled(self, now: float, event: BrokerThrottled) -> None:
         news = self._cluster.brokers.note_throttle(now, event.node, event.throttle_time)
         self._outbox.emit(
-            "info" if news else "debug",
-            "throttled by a quota",
+            log_events.THROTTLED if news else log_events.STILL_THROTTLED,
             node=event.node.address,
             request=event.request,
             seconds=event.throttle_time,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.partition.instance import (
     InstanceState,
     InstanceTransition,
@@ -93,7 +94,7 @@ class Revocation:
         self.barrier_requested = True
         self._arm_deadline()
         if requested:
-            self._outbox.emit("info", "revocation requested", partitions=requested)
+            self._outbox.emit(log_events.REVOCATION_REQUESTED, partitions=requested)
             self._outbox.wake()
         if self.leaving or self._iterator_ended:
             self.progress(now)
@@ -121,7 +122,7 @@ class Revocation:
         instance.transition(InstanceTransition.WITHDRAW)
         instance.set_delayed_by_user(False)
         self._revoking.pop(instance, None)
-        self._outbox.emit("info", "revocation withdrawn", partition=str(instance.partition))
+        self._outbox.emit(log_events.REVOCATION_WITHDRAWN, partition=str(instance.partition))
         self._assignment.read_abandoned_again(instance)
         self._reactions.position_changed(instance)
         # Deliver what is still buffered.
@@ -135,7 +136,7 @@ class Revocation:
         if not gone:
             return
         self._outbox.emit(
-            "warning", "partitions lost", partitions=[str(i.partition) for i in gone], reason=reason
+            log_events.PARTITIONS_LOST, partitions=[str(i.partition) for i in gone], reason=reason
         )
         for instance in gone:
             self._end(now, instance, InstanceTransition.LOSE)
@@ -194,7 +195,7 @@ class Revocation:
                 self._announced[instance.partition] = instance
                 listed.append(instance.partition)
         if new:
-            self._outbox.emit("debug", "revocation announced", partitions=new)
+            self._outbox.emit(log_events.REVOCATION_ANNOUNCED, partitions=new)
         return frozenset(listed)
 
     def delay(self, partitions: Iterable[TopicPartition]) -> bool:
@@ -219,7 +220,7 @@ class Revocation:
             elif instance.state not in (InstanceState.ACTIVE, InstanceState.REVOKE_REQUESTED):
                 all_ours = False
         if delayed:
-            self._outbox.emit("debug", "revocation delayed", partitions=delayed)
+            self._outbox.emit(log_events.REVOCATION_DELAYED, partitions=delayed)
         return all_ours
 
     def blocking_records(self, now: float, stopped_at: float | None) -> list[BlockingRecord]:
@@ -257,10 +258,7 @@ class Revocation:
         """The last attempt to commit it was rejected: release it without a final commit."""
         if instance.state is InstanceState.COMMITTING:
             self._outbox.emit(
-                "warning",
-                "released without its final commit; records may be processed again",
-                partition=str(instance.partition),
-                reason=reason,
+                log_events.RELEASED_UNCOMMITTED, partition=str(instance.partition), reason=reason
             )
             self._end(now, instance, InstanceTransition.RELEASE)
 
@@ -328,7 +326,7 @@ class Revocation:
         if instance.state is InstanceState.RELEASED:
             seconds = None if started is None else round(now - started, 3)
             self._outbox.emit(
-                "info", "released", partition=str(instance.partition), seconds=seconds
+                log_events.RELEASED, partition=str(instance.partition), seconds=seconds
             )
             self._reactions.revocation_ended(now, instance)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.deadline import Deadline
 from asyncrevoke.client.core.io.effects import CompleteRequest
 
@@ -114,7 +115,7 @@ class Leaving:
         self._reactions.start_leaving(now, wait_for_tasks)
 
     def _stop_waiting(self, now: float) -> None:
-        self._outbox.emit("warning", "tasks did not end in time; leaving while they run")
+        self._outbox.emit(log_events.TASKS_STILL_RUN)
         self._reactions.start_leaving(now, False)
 
     def _not_committed(self, now: float) -> None:
@@ -129,7 +130,7 @@ class Leaving:
             if self.under_way:
                 self._reactions.stop_leaving(now)
             return
-        self._outbox.emit("error", "close_timeout exceeded; closed without waiting further")
+        self._outbox.emit(log_events.CLOSE_TIMEOUT_EXCEEDED)
         self._reactions.close_timed_out(now)
         self.finish()
 

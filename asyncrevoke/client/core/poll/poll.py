@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.poll.step_errors import StepErrors
 from asyncrevoke.client.model import PollResult
 
@@ -321,8 +322,6 @@ class Poller:
             self._outbox.set_timer(_IDLE_TIMER, at, self._check_idle)
             return
         self._outbox.emit(
-            "warning",
-            "max_poll_interval exceeded; leaving group",
-            seconds=self._config.max_poll_interval,
+            log_events.MAX_POLL_INTERVAL_EXCEEDED, seconds=self._config.max_poll_interval
         )
         self._reactions.max_poll_interval_exceeded(now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ class ResetLog:
         """Log what was found since the last call."""
         for cause, offsets in self._found.items():
             self._outbox.emit(
-                "warning" if cause.out_of_range else "info",
-                "position is reset",
+                log_events.POSITION_OUT_OF_RANGE
+                if cause.out_of_range
+                else log_events.POSITION_RESET,
                 policy=cause.policy,
                 reason=cause.reason,
                 count=len(offsets),

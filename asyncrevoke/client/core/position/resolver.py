@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import Channel, Failed
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.io.wait_log import WaitLog
@@ -250,7 +251,7 @@ class PositionResolver:
         self._log.waiting(
             now,
             "position",
-            "waiting for the position of a partition",
+            log_events.WAITING_FOR_POSITION,
             partition=str(instance.partition),
             waiting_for=search.awaits.value,
             reason=why,
@@ -486,5 +487,5 @@ class PositionResolver:
         if search.reset_cause is not None:
             self._resets.found(search.reset_cause, instance.partition, found.offset)
         if not self._searches:
-            self._log.over(now, "position", "all positions are known")
+            self._log.over(now, "position", log_events.POSITIONS_KNOWN)
         self._reactions.position_found(now, instance, found, from_reset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import CompleteRequest
 from asyncrevoke.client.core.partition.instance import InstanceState
 from asyncrevoke.client.core.partition.record_buffer import RecordBuffer, SoughtTime
@@ -261,8 +262,7 @@ class Seeking:
     def _passed_over_deleted(self, now: float, instance: PartitionInstance, log_start: int) -> None:
         """Records to be read again are not in the log any more: reading goes on after them."""
         self._outbox.emit(
-            "warning",
-            "records to be read again are no longer in the log",
+            log_events.REREAD_RECORDS_DELETED,
             partition=str(instance.partition),
             log_start=log_start,
         )
@@ -284,8 +284,7 @@ class Seeking:
         """The log was truncated at ``offset``, before the position; None if unknown."""
         position = None if instance.buffer is None else instance.buffer.position
         self._outbox.emit(
-            "warning",
-            "log truncated; records that were already read are gone",
+            log_events.LOG_TRUNCATED,
             partition=str(instance.partition),
             position=position,
             truncated_to=offset,
@@ -340,7 +339,7 @@ class Seeking:
         self._assignment.set_position(instance, offset, leader_epoch, finished)
         instance.set_map_unverified(unchecked)
         name = str(instance.partition)
-        self._outbox.emit("debug", "position is set", partition=name, offset=offset)
+        self._outbox.emit(log_events.POSITION_SET, partition=name, offset=offset)
         if self._commits_by_itself:
             instance.require_commit()
             self._committer.schedule(now)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import DecodeError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import error_text, printable, reportable
@@ -28,6 +29,7 @@ _LEVELS = {
     "error": logging.ERROR,
 }
 
+_PROCESSOR_FAILED = f"{log_events.PROCESSOR_FAILED.name} event=%r fields=%r"
 
 _ExcInfo: TypeAlias = (
     BaseException | tuple[type[BaseException], BaseException, TracebackType | None] | None
@@ -126,12 +128,8 @@ class EventLog:
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
-        """Log a permanent failure."""
+        """Log a permanent failure; ``exc_info`` is an exception."""
         self._write(logging.ERROR, event, fields)
-
-    def exception(self, event: str, /, *, exc_info: BaseException, **fields: object) -> None:
-        """Log a permanent failure with its exception."""
-        self._write(logging.ERROR, event, {**fields, "exc_info": exc_info})
 
     def _write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
         if not self._logger.isEnabledFor(level):
@@ -159,12 +157,7 @@ class EventLog:
         exc_info: Exception | None = failure
         for _ in range(2):
             try:
-                self._logger.error(
-                    "structlog processor failed; event logged without it event=%r fields=%r",
-                    event,
-                    plain,
-                    exc_info=exc_info,
-                )
+                self._logger.error(_PROCESSOR_FAILED, event, plain, exc_info=exc_info)
             except Exception:  # noqa: BLE001 - a traceback asks the exception whether it is true
                 plain["exc_info"] = type(plain.get("exc_info")).__name__
                 exc_info = None

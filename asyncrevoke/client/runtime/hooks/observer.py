@@ -80,7 +80,7 @@ class Observer:
         """The consumer has left."""
 
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
-        """The core has reported an event; ``docs/reference/logging.md`` lists them."""
+        """The core has reported an event; ``docs/reference/log-events.md`` lists them."""
 
     def on_poll(self, batch: PollResult) -> None:
         """A step returns this."""

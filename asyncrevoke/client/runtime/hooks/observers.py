@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.runtime.hooks.observer import (
@@ -144,10 +145,8 @@ class Observers:
                 call(observer)
             except Exception as error:  # noqa: BLE001 - an observer must not end the consumer
                 self._observers.remove(observer)
-                self._log.of_application().exception(
-                    "observer failed; it is not called any more",
-                    observer=type(observer).__name__,
-                    exc_info=error,
+                log_events.OBSERVER_FAILED.write_to(
+                    self._log.of_application(), observer=type(observer).__name__, exc_info=error
                 )
 
 

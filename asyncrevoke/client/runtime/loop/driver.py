@@ -12,6 +12,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
@@ -225,14 +226,14 @@ class Driver:
         """End the consumer: nothing further is sent, and the next step raises the error."""
         if self._stopping.done():
             if not isinstance(cause, asyncio.CancelledError):
-                self._log.warning("internal error while closing", exc_info=cause)
+                log_events.INTERNAL_ERROR_CLOSING.write_to(self._log, exc_info=cause)
             return
         if isinstance(cause, FatalError):
             self.error = cause
         else:
             self.error = FatalError(f"internal error of the consumer: {named_error(cause)}")
             self.error.__cause__ = cause
-        self._log.error("consumer failed; no further records are processed", exc_info=cause)
+        log_events.INTERNAL_ERROR.write_to(self._log, exc_info=cause)
         self._stop_sending()
         self.wake.set()
 
@@ -450,10 +451,7 @@ class Driver:
     def _abandon(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """These caught their cancellation: only tasks that run user callbacks can."""
         for task in tasks:
-            self._log.error(
-                "cancelled callback did not exit; abandoned",
-                callback=task.get_name(),
-            )
+            log_events.CALLBACK_ABANDONED.write_to(self._log, callback=task.get_name())
             abandon(task)
 
     def _stop_sending(self) -> None:

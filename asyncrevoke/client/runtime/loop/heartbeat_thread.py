@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
@@ -137,10 +138,7 @@ class HeartbeatThread:
                 if self._blocked and self._heartbeat is not None:
                     asyncio.run(self._take_over())
         except Exception as error:  # noqa: BLE001 - logged
-            self._log.exception(
-                "heartbeat thread failed; no heartbeats while the event loop is blocked",
-                exc_info=error,
-            )
+            log_events.HEARTBEAT_THREAD_FAILED.write_to(self._log, exc_info=error)
         finally:
             self._on_loop(self._ended.set)
 
@@ -179,9 +177,8 @@ class HeartbeatThread:
             if heartbeat is None or message is None:
                 return
             if _now() >= until:
-                self._log.error(
-                    "event loop blocked for max_poll_interval; the group removes this member",
-                    blocked_at=blocked_at(self._watched),
+                log_events.LOOP_BLOCKED_TOO_LONG.write_to(
+                    self._log, blocked_at=blocked_at(self._watched)
                 )
                 await self._pause(ticked, float("inf"))
                 return
@@ -209,8 +206,8 @@ class HeartbeatThread:
     def _warn_blocked(self) -> None:
         where = blocked_at(self._watched)
         self._blocked_at = where
-        self._log.warning(
-            "event loop blocked; heartbeats are sent from a thread",
+        log_events.LOOP_BLOCKED.write_to(
+            self._log,
             blocked_at=where,
             seconds=round(_now() - self._ticked, 1),
             hint="run blocking work by anyio.to_thread.run_sync or in a process",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from asyncrevoke.client import log_events
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -66,10 +68,12 @@ class LoopLag:
         self.start()
         blocked_at = self._ticks.loop_ticked(late)
         if blocked_at is not None:
-            self._log.info("event loop runs again", seconds=round(late, 3), blocked_at=blocked_at)
+            log_events.LOOP_RUNS_AGAIN.write_to(
+                self._log, seconds=round(late, 3), blocked_at=blocked_at
+            )
         elif late > self._tolerated:
-            self._log.warning(
-                "event loop was blocked; nothing was sent or received",
+            log_events.LOOP_WAS_BLOCKED.write_to(
+                self._log,
                 seconds=round(late, 3),
                 hint="run blocking work by anyio.to_thread.run_sync or in a process",
             )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ProbeBroker,
         Send,
     )
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.protocol.messages import Response
 
 
@@ -108,11 +109,12 @@ class Channels:
     ``config`` has the security options, ``client_id``, ``fetch_max_bytes`` and
     ``request_timeout``, which limits the time to connect; the first attempt takes at most the
     silence timeout of its request (:mod:`asyncrevoke.client.core.io.link_silence`). Needs a
-    running event loop only when used.
+    running event loop only when used. ``log`` receives events of connections.
     """
 
-    def __init__(self, config: ConsumerConfig) -> None:
+    def __init__(self, config: ConsumerConfig, log: Log | None = None) -> None:
         self._config = config
+        self._log = log
         self._slots: dict[tuple[int, Channel], _Slot] = {}
         self._openings: dict[Node, ConnectTimes] = {}
         self._reports: asyncio.Queue[ConnectionReport] = asyncio.Queue()
@@ -331,6 +333,7 @@ class Channels:
                 silence_timeout=silence_timeout,
                 reports=self._reports,
                 cluster_id=self._cluster_id,
+                log=self._log,
             )
         except RequestFailed as failure:
             is_other = isinstance(failure.__cause__, OtherBrokerError)

@@ -7,12 +7,12 @@ which it is received.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import BrokerThrottled, ConnectionSilent, FailureKind
 from asyncrevoke.client.core.io.link_silence import RoundTripTime
 from asyncrevoke.client.protocol import codec
@@ -33,6 +33,7 @@ from asyncrevoke.client.runtime.net.sockets import abort_transport, keep_alive
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.effects import ConnectionReport, Node
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.protocol.codec import DecodedResponse
     from asyncrevoke.client.protocol.messages import Request, Response
     from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffers
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.net.pending_request import Done
 
 __all__ = ["Connection", "RequestFailed"]
-
-_log = logging.getLogger("asyncrevoke.connection")
 
 # Azure Event Hubs closes idle connections after 240 s, Apache Kafka after 10 minutes: close before.
 _IDLE_SECONDS: Final = 230
@@ -66,8 +65,10 @@ class Connection:
         *,
         opening: float = 0.0,
         reports: asyncio.Queue[ConnectionReport] | None = None,
+        log: Log | None = None,
     ) -> None:
         self.node = node
+        self._log = log
         self._reports = reports
         # The start of the silence that was reported last.
         self._silent_since = -_NEVER
@@ -114,12 +115,14 @@ class Connection:
         silence_timeout: float = _NEVER,
         reports: asyncio.Queue[ConnectionReport] | None = None,
         cluster_id: str | None = None,
+        log: Log | None = None,
     ) -> Connection:
         """Connect, do TLS and SASL and look up the broker's versions, in at most ``within`` s.
 
         The kernel closes the connection when the peer acknowledges nothing for twice the
         ``silence_timeout`` in seconds. ``reports`` receives an event each time that nothing is
         received, and for each throttle time. ``cluster_id``: as for :func:`open_connection`.
+        ``log`` receives a line about a response with unknown error codes.
 
         Raises ``RequestFailed``: AUTHENTICATION, or UNREACHABLE for everything else. If cancelled,
         the socket is closed.
@@ -142,6 +145,7 @@ class Connection:
             threads,
             opening=opening,
             reports=reports,
+            log=log,
         )
 
     def retire(self) -> None:
@@ -329,14 +333,13 @@ class Connection:
             self.frame_received(frame)
 
     def _deliver(self, pending: PendingRequest, response: DecodedResponse) -> None:
-        if response.unknown_errors:
+        if response.unknown_errors and self._log is not None:
             codes = ", ".join(map(str, sorted(set(response.unknown_errors))))
-            _log.warning(
-                "unknown error codes in a response; handled as UNKNOWN_SERVER_ERROR "
-                "node=%r request=%s codes=%s",
-                node_name(self.node),
-                request_name(pending.message),
-                codes,
+            log_events.UNKNOWN_ERROR_CODES.write_to(
+                self._log,
+                node=node_name(self.node),
+                request=request_name(pending.message),
+                codes=codes,
             )
         if response.throttle_time:
             self.throttle(self._loop.time() + response.throttle_time)

@@ -116,14 +116,14 @@ def open_session(
     core = _open_core(of_loop, bootstrap, environment, recorder, whole_batches=whole_batches)
     if awaits_assignment(listener):
         core.lifespans.await_listener()
-    requests = Channels(of_loop) if environment is None else environment.requests
     hooks = _open_hooks(config, core, listener, observers, recorder)
+    requests = Channels(of_loop, hooks.log) if environment is None else environment.requests
     driver = _open_driver(
         config,
         core,
         requests if recorder is None else recorder.requests(requests),
         hooks,
-        connect=partial(Channels, of_thread) if environment is None else None,
+        connect=partial(Channels, of_thread, hooks.log) if environment is None else None,
         jitter=None if environment is None else environment.jitter,
     )
     session = Session(

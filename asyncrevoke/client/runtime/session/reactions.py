@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import NotifyKind
 from asyncrevoke.client.runtime.hooks.revoke_warnings import RevocationWarnings
 
@@ -58,8 +59,8 @@ class SessionReactions:
         due = self._delayed.take_due(self._status.blocking())
         for record in due:
             by = {} if record.handler is None else {"handler": record.handler}
-            self._log.warning(
-                "revocation delayed by in-flight record",
+            log_events.REVOCATION_WAITS_FOR_RECORD.write_to(
+                self._log,
                 partition=record.topic_partition,
                 offset=record.offset,
                 seconds=record.seconds,

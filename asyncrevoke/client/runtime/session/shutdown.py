@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.deadline import Deadline
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
@@ -145,9 +146,7 @@ class Shutdown:
                 _resolve(self.ended)
         heard = self._listener.take_last_error()
         if failure is not None and heard is not None:
-            self._log.of_application().error(
-                "rebalance listener failed while closing", exc_info=heard
-            )
+            log_events.LISTENER_FAILED_CLOSING.write_to(self._log.of_application(), exc_info=heard)
         if failure is not None:
             raise failure
         if heard is not None:
@@ -158,9 +157,8 @@ class Shutdown:
         if self.handlers is not None or body is None or body is caller or body.done():
             return
         # The loop still processes its batch, which counts if the loop asks for the next in time.
-        self._log.info(
-            "closing; waiting for the loop to request its next batch",
-            seconds=max(0.0, until - self._driver.now()),
+        log_events.CLOSING_WAITS_FOR_LOOP.write_to(
+            self._log, seconds=max(0.0, until - self._driver.now())
         )
         await self._wait(self._iteration_ended, body, self._urgent, until=until)
 
@@ -181,11 +179,7 @@ class Shutdown:
             f"{call.handler} {call.topic}-{call.partition} offset {call.offset}"
             for call in running[:_NAMED]
         ]
-        self._log.warning(
-            "close_timeout reached; running handlers cancelled, records will be processed again",
-            running=len(running),
-            handlers=named,
-        )
+        log_events.HANDLERS_CANCELLED.write_to(self._log, running=len(running), handlers=named)
 
     async def _leave_group(self, deadline: Deadline) -> Deadline:
         """Leave the group. Returns the deadline of the rest, which may be earlier."""
@@ -205,9 +199,7 @@ class Shutdown:
         if ended is None:
             return deadline
         if not ended.done():
-            self._log.warning(
-                "closed without leaving the group; partitions move at session timeout"
-            )
+            log_events.CLOSED_WITHOUT_LEAVING.write_to(self._log)
             ended.cancel()
         elif not ended.cancelled():
             ended.result()
@@ -225,7 +217,7 @@ class Shutdown:
     def _abandon_handlers(self) -> None:
         handlers = self.handlers
         if handlers is not None and not handlers.done():
-            self._log.error("resources of handlers did not close when cancelled; abandoned")
+            log_events.HANDLER_RESOURCES_ABANDONED.write_to(self._log)
             abandon(handlers)
 
     async def _end_journal(self, until: float) -> None:
@@ -237,7 +229,7 @@ class Shutdown:
         if ending.done():
             ending.result()
             return
-        self._log.warning("journal segment not sealed within close_timeout; its log is complete")
+        log_events.SEGMENT_NOT_SEALED_IN_TIME.write_to(self._log)
         ending.cancel()
         await asyncio.wait((ending,), timeout=_AFTER_DEADLINE)
 

@@ -117,7 +117,7 @@ def test_an_exception_that_breaks_its_own_traceback_is_logged_without_it(
     try:
         raise UndecidedError
     except UndecidedError as error:  # a later error has it as its context
-        EventLog().exception("handler failed", exc_info=error, offset=7)
+        EventLog().error("handler failed", offset=7, exc_info=error)
     assert (
         "event='handler failed' fields={'offset': 7, 'exc_info': 'UndecidedError'}"
         in caplog.records[-1].getMessage()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import Channel, Failed
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.client.core.membership.classic.error_table import (
@@ -163,11 +164,7 @@ class ClassicHeartbeat:
                 self._apply(now, sent, sent_at, reply.error, action)
                 return
         response = reply.detail if isinstance(reply, Failed) else "not the coordinator"
-        self._outbox.emit(
-            "info",
-            "heartbeat from the thread failed; sending one from the event loop",
-            reason=response,
-        )
+        self._outbox.emit(log_events.THREAD_HEARTBEAT_FAILED, reason=response)
         self.soon(now)
 
     def _heartbeat_response_received(
@@ -211,9 +208,7 @@ class ClassicHeartbeat:
             case _:
                 if action is ClassicHeartbeatAction.WAIT_FOR_LOADING:
                     self._coordinator.note_loading()
-                self._outbox.emit(
-                    "debug", "heartbeat failed; the member continues", error=error.name
-                )
+                self._outbox.emit(log_events.HEARTBEAT_FAILED, error=error.name)
 
     def _no_response(self, now: float, asked: Node, why: str) -> None:
         self._log.no_response(now, self.confirmed_at, self._config.session_timeout)

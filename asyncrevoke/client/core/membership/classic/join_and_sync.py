@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, ResetConnection
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
@@ -135,7 +136,7 @@ class JoinAndSync:
 
     def join_later(self, now: float, why: str) -> None:
         """Send the same JoinGroup after a backoff."""
-        self._outbox.emit("info", "rejoining", reason=why)
+        self._outbox.emit(log_events.REJOINING, reason=why)
         delay = self._backoff.failed()
         self._outbox.set_timer(
             _RETRY_TIMER,
@@ -186,9 +187,7 @@ class JoinAndSync:
     def _reconnect(self, _now: float) -> None:
         if self._outstanding is not None and self.sent_to is not None:
             self._given_up += 1
-            self._outbox.emit(
-                "info", "the coordinator does not respond; retrying on a new connection"
-            )
+            self._outbox.emit(log_events.COORDINATOR_SILENT)
             self._outbox.put(ResetConnection(self.sent_to, Channel.JOIN))
 
     def hand_over(self, on_reply: OnReply) -> bool:

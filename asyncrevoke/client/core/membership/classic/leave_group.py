@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import Channel, Failed, Node, ResetConnection
 from asyncrevoke.client.core.membership.membership_log import MembershipLog
 from asyncrevoke.client.protocol.messages import (
@@ -154,11 +155,7 @@ class LeaveGroup:
 
     def _end(self, now: float) -> None:
         if not self._has_ended and (self._owed or self._outstanding is not None):
-            self._outbox.emit(
-                "warning",
-                "left without notifying the coordinator; partitions move at session timeout",
-                group=self._group_id,
-            )
+            self._outbox.emit(log_events.LEFT_WITHOUT_COORDINATOR, group=self._group_id)
         else:
             self._log.left(self._error)
         self.cancel()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.client.core.assignors.registry import choose_protocol
 from asyncrevoke.client.core.io.effects import Failed
@@ -412,7 +413,7 @@ class ClassicMembership:
 
     def evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         """See :class:`.reactions.RebalanceReactions`."""
-        self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
+        self._outbox.emit(log_events.MEMBERSHIP_LOST, group=self._group_id, reason=reason)
         self._forget_join()
         self._identity.clear_generation()
         if not keep_id:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.fatal_error import fatal_error
 from asyncrevoke.client.core.io.wait_log import WaitLog
 from asyncrevoke.client.core.membership.classic.assignment_user_data import (
@@ -109,13 +110,8 @@ class MemberRebalance:
             identity.state,
             ClassicTransition.JOIN if identity.member_id else ClassicTransition.ASK_ID,
         )
-        self._outbox.emit("info", "joining", group=self._group_id, reason=reason)
-        self._log.watch(
-            now,
-            _GROUP,
-            "waiting for other members to rejoin, or for the session of a dead member to time out",
-            self._waiting_for_group,
-        )
+        self._outbox.emit(log_events.JOINING, group=self._group_id, reason=reason)
+        self._log.watch(now, _GROUP, log_events.WAITING_FOR_OTHER_MEMBERS, self._waiting_for_group)
         self.requests.join(now, known=identity.generation >= 0)
 
     def compose_join(self) -> JoinGroupRequest:
@@ -321,17 +317,11 @@ class MemberRebalance:
     def _log_invalid(self, received: ReceivedAssignment) -> None:
         if received.unreadable is not None:
             self._outbox.emit(
-                "error",
-                "the leader's assignment cannot be decoded; no partitions are assigned",
-                group=self._group_id,
-                problem=received.unreadable,
+                log_events.ASSIGNMENT_NOT_DECODED, group=self._group_id, problem=received.unreadable
             )
         elif received.ignored is not None:
             self._outbox.emit(
-                "error",
-                "part of the leader's assignment is not valid and was ignored",
-                group=self._group_id,
-                problem=received.ignored,
+                log_events.ASSIGNMENT_PARTLY_INVALID, group=self._group_id, problem=received.ignored
             )
 
     # --- heartbeats and commits meanwhile --------------------------------------------------------

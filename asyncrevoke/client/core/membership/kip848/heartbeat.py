@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed
 from asyncrevoke.client.core.io.link_silence import silence_timeout_of
@@ -248,11 +249,7 @@ class ConsumerGroupHeartbeat:
             self.send_full(now)
 
     def _log_background_failure(self, response: str) -> None:
-        self._outbox.emit(
-            "info",
-            "heartbeat from the thread failed; sending one from the event loop",
-            reason=response,
-        )
+        self._outbox.emit(log_events.THREAD_HEARTBEAT_FAILED, reason=response)
 
     def _heartbeat_response_received(
         self, now: float, sent: ConsumerGroupHeartbeatRequest, sent_at: float, reply: Reply

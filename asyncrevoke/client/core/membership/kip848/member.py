@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import Failed, FailureKind
 from asyncrevoke.client.core.io.fatal_error import fatal_error
 from asyncrevoke.client.core.membership.fatal_errors import (
@@ -255,7 +256,7 @@ class ConsumerGroupMembership:
     def _join(self, now: float, *, after: float = 0.0) -> None:
         self._transition(MemberTransition.JOIN)
         self._epoch = JOIN_EPOCH
-        self._outbox.emit("info", "joining", group=self._group_id, reason="by a heartbeat")
+        self._outbox.emit(log_events.JOINING, group=self._group_id, reason="by a heartbeat")
         self._heartbeat.often(now + _OFTEN_AFTER_JOIN)
         self._heartbeat.start(now, after=after)
 
@@ -413,7 +414,7 @@ class ConsumerGroupMembership:
                 self._heartbeat.retry(now)
 
     def _fenced(self, now: float, reason: str) -> None:
-        self._outbox.emit("warning", "membership lost", group=self._group_id, reason=reason)
+        self._outbox.emit(log_events.MEMBERSHIP_LOST, group=self._group_id, reason=reason)
         self._forget(MemberTransition.FENCED)
         self._known = False
         self._revocation.lose(now, self._assignment.live(), reason)
@@ -469,11 +470,7 @@ class ConsumerGroupMembership:
 
     def _leave_overdue(self, now: float) -> None:
         """No response in time: the member is removed at its session timeout."""
-        self._outbox.emit(
-            "warning",
-            "left without notifying the coordinator; partitions move at session timeout",
-            group=self._group_id,
-        )
+        self._outbox.emit(log_events.LEFT_WITHOUT_COORDINATOR, group=self._group_id)
         self._left(now)
 
     def _left(self, now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel
 from asyncrevoke.client.core.metadata.topic_ids import topic_id_text
@@ -110,8 +111,7 @@ class UnknownTopics:
         self._named.update(late)
         shown = sorted(self._topics[each] or topic_id_text(each) for each in late)
         self._outbox.emit(
-            "warning",
-            "assigned partitions are missing in the brokers' metadata; they are not read yet",
+            log_events.ASSIGNED_TOPICS_UNKNOWN,
             group=self._config.group_id,
             reason="not authorized to describe them"
             if self._refused.issuperset(late)

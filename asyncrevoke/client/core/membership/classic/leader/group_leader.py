@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.membership.classic.assignment_user_data import (
     AssignmentUserData,
     checksum,
@@ -115,17 +116,11 @@ class GroupLeader:
     def _log_ignored(self, member_id: str, reported: ReportedSubscription) -> None:
         if reported.unreadable is not None:
             self._outbox.emit(
-                "error",
-                "a member's subscription cannot be decoded; it is assigned no partitions",
-                member=member_id,
-                problem=reported.unreadable,
+                log_events.SUBSCRIPTION_NOT_DECODED, member=member_id, problem=reported.unreadable
             )
         else:
             self._outbox.emit(
-                "warning",
-                "part of a member's subscription is not valid and was ignored",
-                member=member_id,
-                problems=reported.ignored,
+                log_events.SUBSCRIPTION_PARTLY_INVALID, member=member_id, problems=reported.ignored
             )
 
     def _compute(
@@ -240,8 +235,7 @@ class GroupLeader:
             return
         if plan.violations:
             self._outbox.emit(
-                "error",
-                "the assignor assigned partitions that other members still own",
+                log_events.ASSIGNOR_GAVE_OWNED_PARTITIONS,
                 assignor=assignor,
                 violations=[
                     f"{partition} to {member_id}: it {reason}"
