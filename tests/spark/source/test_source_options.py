@@ -191,7 +191,7 @@ def test_mistakes_get_a_sentence(options: dict[str, str], sentence: str) -> None
 
 def documented_connector_options() -> list[str]:
     folder = Path(__file__).parents[3] / "docs" / "how-to" / "spark"
-    page = (folder / "from-kafka-connector.md").read_text()
+    page = (folder / "handover.md").read_text()
     rows = page.partition("| option of the connector |")[2].partition("\n\n")[0].splitlines()[2:-2]
     found = [name for row in rows for name in re.findall(r"`(.+?)`", row.split("|")[1])]
     assert found
