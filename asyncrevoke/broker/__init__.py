@@ -5,8 +5,9 @@ Names are loaded when they are first used (PEP 562): importing kio would slow do
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from asyncrevoke.client.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncrevoke.broker.broker import KafkaBroker
@@ -29,19 +30,17 @@ __all__ = [
     "unsigned_token",
 ]
 
-_MODULES = {
-    "KafkaBroker": "broker",
-    "KafkaCluster": "cluster",
-    "RunningBroker": "running",
-    "Security": "listeners.security",
-    "start_broker": "choice",
-    "unsigned_token": "listeners.tokens",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "BrokerMissingError": "errors",
+        "BrokerRequestError": "errors",
+        "BrokerStartError": "errors",
+        "KafkaBroker": "broker",
+        "KafkaCluster": "cluster",
+        "RunningBroker": "running",
+        "Security": "listeners.security",
+        "start_broker": "choice",
+        "unsigned_token": "listeners.tokens",
+    },
+)

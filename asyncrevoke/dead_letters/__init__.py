@@ -5,8 +5,9 @@ Names are loaded when they are first used (PEP 562).
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from asyncrevoke.client.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
@@ -28,19 +29,17 @@ __all__ = [
     "StoredDeadLetter",
 ]
 
-_MODULES = {
-    "DeadLetterFilter": "dead_letter_filter",
-    "DeadLetterTopic": "dead_letter_topic",
-    "DeadLettersError": "errors",
-    "ReprocessResult": "reprocessing",
-    "Reprocessing": "reprocessing",
-    "StoredDeadLetter": "stored_dead_letter",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'replay')}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "DeadLetterFilter": "dead_letter_filter",
+        "DeadLetterTopic": "dead_letter_topic",
+        "DeadLettersError": "errors",
+        "Replay": "replay",
+        "ReplayOptions": "replay",
+        "ReplayResult": "replay",
+        "ReprocessResult": "reprocessing",
+        "Reprocessing": "reprocessing",
+        "StoredDeadLetter": "stored_dead_letter",
+    },
+)

@@ -6,9 +6,9 @@ producer take long to load.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client.lazy_names import lazy_names
 from asyncrevoke.journal.journal import Journal
 
 if TYPE_CHECKING:
@@ -26,18 +26,13 @@ __all__ = [
     "read_journal",
 ]
 
-_MODULES = {
-    "DamagedJournalError": "errors",
-    "JournalContent": "reading",
-    "KafkaSink": "topic.kafka_sink",
-    "open_views": "views.local_views",
-    "read_journal": "reading",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "DamagedJournalError": "errors",
+        "JournalContent": "reading",
+        "KafkaSink": "topic.kafka_sink",
+        "open_views": "views.local_views",
+        "read_journal": "reading",
+    },
+)

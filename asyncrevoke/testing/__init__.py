@@ -5,8 +5,9 @@ Names are loaded on first use, because pytest imports this package in each run.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from asyncrevoke.client.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncrevoke.testing.broker_consumer import BrokerConsumer
@@ -16,21 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerConsumer", "Call", "NotHandled", "Published", "TestConsumer"]
 
-_MODULES = {
-    "BrokerConsumer": "asyncrevoke.testing.broker_consumer",
-    "Call": "asyncrevoke.testing.calls",
-    "NotHandled": "asyncrevoke.testing.calls",
-    "Published": "asyncrevoke.testing.cluster",
-    "TestConsumer": "asyncrevoke.testing.harness",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "BrokerConsumer": "broker_consumer",
+        "Call": "calls",
+        "NotHandled": "calls",
+        "Published": "cluster",
+        "TestConsumer": "harness",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -599,7 +599,7 @@ class Core:
         self.offset_queries.describe_topics(now, call_id, topics)
         return call_id
 
-    # --- leaving ---------------------------------------------------------------------------------
+    # --- closing ---------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
