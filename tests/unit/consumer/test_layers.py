@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[3]
@@ -84,6 +85,27 @@ def test_a_forbidden_import_is_found_also_inside_a_function(
         line.startswith(broken_contract) and " BROKEN" in line
         for line in result.stdout.splitlines()
     ), result.stdout
+
+
+def in_circles(graph: grimp.ImportGraph) -> set[str]:
+    """Modules that import each other, and those that import such modules."""
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    left = set(imports)
+    while freed := {module for module in left if not imports[module] & left}:
+        left -= freed
+    return left
+
+
+def test_no_imports_made_at_run_time_form_a_circle() -> None:
+    graph = grimp.build_graph("asyncrevoke", exclude_type_checking_imports=True, cache_dir=None)
+    assert in_circles(graph) == set()
+
+
+def test_a_circle_of_run_time_imports_is_found() -> None:
+    graph = grimp.ImportGraph()
+    for importer, imported in [("a", "b"), ("b", "c"), ("c", "b"), ("d", "a")]:
+        graph.add_import(importer=importer, imported=imported)
+    assert in_circles(graph) == {"a", "b", "c", "d"}
 
 
 def names_of_the_package_itself(module: Path) -> list[str]:
