@@ -30,7 +30,7 @@ def write(bootstrap_servers: str, topic: str) -> None:
     writer.init_transactions()
     for value, end in ((b"0", writer.abort_transaction), (b"1", writer.commit_transaction)):
         writer.begin_transaction()
-        writer.produce(topic, value)
+        writer.produce(topic, value, partition=0)
         writer.flush()
         end()
 

@@ -91,14 +91,19 @@ func franzGo(stop context.Context, chosen options) error {
 			tellPartitions(name, chosen.Topic, partitions[chosen.Topic])
 		}
 	}
-	client, err := kgo.NewClient(
+	membership := []kgo.Opt{
+		kgo.Balancers(balancers...),
+		kgo.SessionTimeout(session),
+		kgo.HeartbeatInterval(heartbeat),
+	}
+	if len(balancers) == 0 { // by KIP-848, which it joins only with one of these two balancers
+		membership = []kgo.Opt{kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer())}
+	}
+	client, err := kgo.NewClient(append(membership,
 		kgo.SeedBrokers(chosen.BootstrapServers),
 		kgo.ConsumerGroup(chosen.GroupID),
 		kgo.ConsumeTopics(chosen.Topic),
 		kgo.ClientID(chosen.ClientID),
-		kgo.Balancers(balancers...),
-		kgo.SessionTimeout(session),
-		kgo.HeartbeatInterval(heartbeat),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(500*time.Millisecond),
 		kgo.DisableAutoCommit(),
@@ -110,7 +115,7 @@ func franzGo(stop context.Context, chosen options) error {
 		kgo.OnPartitionsRevoked(released("partitions_revoked")),
 		kgo.OnPartitionsLost(released("partitions_lost")),
 		kgo.WithLogger(kgo.BasicLogger(logWriter{}, kgo.LogLevelInfo, nil)),
-	)
+	)...)
 	if err != nil {
 		return err
 	}

@@ -6,10 +6,14 @@ export async function run (options, stop) {
     clientId: options.client_id,
     groupId: options.group_id,
     bootstrapBrokers: [options.bootstrap_servers],
-    protocols: options.assignors.map(name => ({ name, version: 1 })),
-    sessionTimeout: SESSION_MS,
     rebalanceTimeout: 60_000,
-    heartbeatInterval: HEARTBEAT_MS,
+    ...(options.assignors.length
+      ? {
+          protocols: options.assignors.map(name => ({ name, version: 1 })),
+          sessionTimeout: SESSION_MS,
+          heartbeatInterval: HEARTBEAT_MS
+        }
+      : { groupProtocol: 'consumer' }),
     maxWaitTime: 200,
     autocommit: false
   })
@@ -25,7 +29,7 @@ export async function run (options, stop) {
     tellJoined()
     joined = new Promise(resolve => { tellJoined = resolve })
   })
-  consumer.on('consumer:group:join', ({ assignments, generationId }) => {
+  const follow = (assignments, generationId) => {
     const of = assignments?.find(assignment => assignment.topic === options.topic)
     const partitions = of?.partitions ?? []
     for (const partition of kept.keys()) if (!partitions.includes(partition)) kept.delete(partition)
@@ -34,7 +38,16 @@ export async function run (options, stop) {
     }
     assigned.replace(partitions)
     tellJoined()
-  })
+  }
+  if (options.assignors.length) {
+    consumer.on('consumer:group:join', payload => follow(payload.assignments, payload.generationId))
+  } else {
+    // By KIP-848 it tells nobody of a new assignment: it makes a new list.
+    let followed = null
+    setInterval(() => {
+      if (consumer.assignments !== followed) follow(followed = consumer.assignments, -1)
+    }, 5).unref()
+  }
   consumer.on('consumer:heartbeat:error', ({ error }) => complain('heartbeat', error.stack))
   const stream = await consumer.consume({
     topics: [options.topic], mode: 'committed', fallbackMode: 'earliest'
@@ -49,7 +62,7 @@ export async function run (options, stop) {
     await joined
     if (stopped) break
     const place = kept.get(partition)
-    if (!place || metadata.consumer.generationId < place.since || offset < place.next) continue
+    if (!place || (place.since >= 0 && metadata.consumer.generationId < place.since) || offset < place.next) continue
     place.next = offset + 1n
     tellRecord(partition, offset, value)
     try {
