@@ -17,6 +17,7 @@ ONE_THOUGHT = {
     "asyncrevoke/client/core/core.py",
     "asyncrevoke/client/core/fetch/fetcher.py",
     "asyncrevoke/client/log_events.py",
+    "asyncrevoke/client/core/membership/classic/member.py",
     "asyncrevoke/client/core/membership/kip848/member.py",
 }
 MOST_TOP_FOLDERS = 12

@@ -29,7 +29,6 @@ from asyncrevoke.client.core.fetch.cursor import PartitionCursor
 from asyncrevoke.client.core.io.effects import NotifyKind
 from asyncrevoke.client.core.membership.classic.leader import group_leader, led_generation
 from asyncrevoke.client.core.membership.classic.member import ClassicMembership
-from asyncrevoke.client.core.membership.classic.staged_rejoin import StagedRejoin
 from asyncrevoke.client.core.membership.classic.state_table import ClassicState
 from asyncrevoke.client.core.partition import assignment as assignment_module
 from asyncrevoke.client.core.partition import completion_map, offset_states
@@ -284,17 +283,18 @@ def barrier_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def waits_for_the_slowest_of_a_round(patch: pytest.MonkeyPatch) -> None:
-    def released(_self: StagedRejoin, _now: float) -> None:
+    def plan(_self: ClassicMembership, _now: float) -> None:
         return
 
-    patch.setattr(StagedRejoin, "released", released)
+    patch.setattr(ClassicMembership, "_plan_staged_rejoin", plan)
 
 
 def joins_for_each_release(patch: pytest.MonkeyPatch) -> None:
-    def released(self: StagedRejoin, now: float) -> None:
-        self._outbox.set_timer("staged-release", now, self._member.staged_rejoin_due)
+    def plan(self: ClassicMembership, now: float) -> None:
+        if self._may_join_draining and self._partitions.released:
+            self._outbox.set_timer("staged-release", now, self._staged_rejoin_due)
 
-    patch.setattr(StagedRejoin, "released", released)
+    patch.setattr(ClassicMembership, "_plan_staged_rejoin", plan)
 
 
 def keeps_the_highest_partitions(patch: pytest.MonkeyPatch) -> None:
@@ -317,12 +317,16 @@ def keeps_the_highest_partitions(patch: pytest.MonkeyPatch) -> None:
 
 
 def stages_too_early(patch: pytest.MonkeyPatch) -> None:
-    def released(self: StagedRejoin, now: float) -> None:
-        if not self._outbox.has_timer("staged-release"):
-            at = self._joined_at + 0.8 * max(1.0, 2 * self._took)
-            self._outbox.set_timer("staged-release", max(now, at), self._member.staged_rejoin_due)
+    def plan(self: ClassicMembership, now: float) -> None:
+        if (
+            self._may_join_draining
+            and self._partitions.released
+            and not self._outbox.has_timer("staged-release")
+        ):
+            at = self._joined_at + 0.8 * max(1.0, 2 * self._rebalance_took)
+            self._outbox.set_timer("staged-release", max(now, at), self._staged_rejoin_due)
 
-    patch.setattr(StagedRejoin, "released", released)
+    patch.setattr(ClassicMembership, "_plan_staged_rejoin", plan)
 
 
 def leader_does_not_watch_its_topics(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import Channel, Failed
-from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
+from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.membership.classic.error_table import (
     CLASSIC_HEARTBEAT_ERRORS,
     ClassicHeartbeatAction,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
-    from asyncrevoke.client.core.membership.classic.reactions import ClassicHeartbeatReactions
+    from asyncrevoke.client.core.membership.classic.member import ClassicMembership
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
     from asyncrevoke.client.model import GroupMetadata
     from asyncrevoke.client.protocol.messages import ErrorCode, Response
@@ -42,7 +42,7 @@ class ClassicHeartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        member: ClassicHeartbeatReactions,
+        member: ClassicMembership,
     ) -> None:
         self._outbox = outbox
         self._log = MembershipLog(outbox, config.group_id)
@@ -180,7 +180,7 @@ class ClassicHeartbeat:
             else:
                 self._apply(now, sent, sent_at, reply.error, action)
         elif isinstance(reply, Failed) and reply.kind in FATAL_FAILURES:
-            self._member.heartbeat_failed(now, reply)
+            self._member.fail(now, fatal_error(reply))
         else:
             detail = reply.detail if isinstance(reply, Failed) else type(reply).__name__
             self._no_response(now, asked, detail)
@@ -197,14 +197,16 @@ class ClassicHeartbeat:
             case ClassicHeartbeatAction.CONFIRM:
                 self.confirm(sent_at)
                 self._log.confirmed(now)
-                self._member.heartbeat_confirmed(now, sent)
+                if sent == self._member.member_identity:
+                    self._member.heartbeat_confirmed(now)
             case ClassicHeartbeatAction.REBALANCE:
                 self._heard(sent_at)
-                self._member.heartbeat_during_rebalance(now, sent)
+                if sent == self._member.member_identity:
+                    self._member.rebalance_seen(now)
             case ClassicHeartbeatAction.MEMBERSHIP:
                 self._member.heartbeat_rejected(now, sent, sent_at, error)
             case ClassicHeartbeatAction.FAIL:
-                self._member.heartbeat_failed(now, error)
+                self._member.fail_with(now, error)
             case _:
                 if action is ClassicHeartbeatAction.WAIT_FOR_LOADING:
                     self._coordinator.note_loading()

@@ -1,4 +1,4 @@
-"""JoinGroup and SyncGroup on the join channel: sent when the coordinator is known, and retried."""
+"""JoinGroup and SyncGroup: composed, sent when the coordinator is known, and retried."""
 
 from __future__ import annotations
 
@@ -10,23 +10,31 @@ from msgspec import structs
 from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, ResetConnection
-from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
+from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.core.membership.classic.subscription_user_data import user_data
+from asyncrevoke.client.core.membership.fatal_errors import no_common_assignor
 from asyncrevoke.client.protocol.messages import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ErrorCode,
     JoinGroupRequest,
     JoinGroupResponse,
+    SyncGroupRequest,
     SyncGroupResponse,
 )
+from asyncrevoke.client.protocol.subscription import Subscription, encode_subscription
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.assignors.assignor import Assignor
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import OnReply, Outbox, Reply
-    from asyncrevoke.client.core.membership.classic.reactions import JoinReactions
+    from asyncrevoke.client.core.membership.classic.member import ClassicMembership
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
-    from asyncrevoke.client.protocol.messages import SyncGroupRequest
+    from asyncrevoke.client.model import TopicPartition
 
 _RETRY_TIMER = "join-retry"
 _FIRST_BACKOFF = 0.05
@@ -45,7 +53,7 @@ LONGEST_STORE = 5.0
 
 
 class JoinAndSync:
-    """At most one JoinGroup or SyncGroup outstanding.
+    """At most one JoinGroup or SyncGroup outstanding, on the join channel.
 
     A JoinGroup without a response is sent again with the same member id and metadata: the
     coordinator then responds with the running generation instead of starting another rebalance.
@@ -56,12 +64,16 @@ class JoinAndSync:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        member: JoinReactions,
+        assignors: Mapping[str, Assignor],
+        member: ClassicMembership,
     ) -> None:
         self._outbox = outbox
         self._config = config
+        self._group_id = config.group_id or ""
         self._coordinator = coordinator
+        self._assignors = assignors
         self._member = member
+        self._reason = ""
         self._request: JoinGroupRequest | None = None
         # Whether a JoinGroup is to be composed when the coordinator is known.
         self._due = False
@@ -99,21 +111,23 @@ class JoinAndSync:
         """Names and metadata of the assignors in the JoinGroup under way."""
         return () if self._request is None else self._request.protocols
 
-    def join(self, now: float, *, known: bool) -> None:
+    def join(self, now: float, reason: str) -> None:
         """Send a JoinGroup when the coordinator is known, and compose it only then: partitions may
-        be released or lost before. ``known``: with a generation."""
-        self._join(now, None, known=known)
+        be released or lost before."""
+        self._reason = reason
+        self._join(now, None, known=self._member.generation >= 0)
 
-    def join_with_id(self, now: float, member_id: str) -> None:
+    def join_with_id(self, now: float) -> None:
         """Send the same JoinGroup with the id that the coordinator has given (KIP-394)."""
         if self._request is not None:
-            self._join(now, structs.replace(self._request, member_id=member_id), known=False)
+            request = structs.replace(self._request, member_id=self._member.member_id)
+            self._join(now, request, known=False)
 
-    def join_again(self, now: float, member_id: str, why: str, *, at_once: bool) -> None:
+    def join_again(self, now: float, why: str, *, at_once: bool) -> None:
         """The assignment was not received: request it by the same JoinGroup."""
         if self._joined_by is None:
             raise AssertionError("no JoinGroup has led to this SyncGroup")
-        request = structs.replace(self._joined_by, member_id=member_id)
+        request = structs.replace(self._joined_by, member_id=self._member.member_id)
         if at_once:
             self._join(now, request, known=True)
         else:
@@ -145,23 +159,36 @@ class JoinAndSync:
             spread=delay,
         )
 
-    def sync(self, now: float, request: SyncGroupRequest) -> None:
-        """Send this SyncGroup to the coordinator that has responded to the JoinGroup. Another one
-        knows only the generations that were assigned: then there is no response to report."""
+    def sync(
+        self, now: float, protocol_name: str, assignments: tuple[tuple[str, bytes], ...]
+    ) -> None:
+        """Send SyncGroup to the coordinator that has responded to the JoinGroup. Another one knows
+        only the generations that were assigned: then there is no response to report.
+
+        ``assignments`` are those of all members by their ids, if this one leads; none if the group
+        keeps its assignment (KIP-814)."""
         self._joined_by, self._request = self._request, None
         if self._coordinator.node is None or self.has_moved:
             self._member.sync_response_received(now, now, None)
         else:
+            request = SyncGroupRequest(
+                group_id=self._group_id,
+                generation=self._member.generation,
+                member_id=self._member.member_id,
+                group_instance_id=self._config.group_instance_id,
+                protocol_name=protocol_name,
+                assignments=assignments,
+            )
             self._send_sync(now, request, self._coordinator.node)
 
-    def describe_group(self, now: float, group_id: str) -> None:
+    def describe_group(self, now: float) -> None:
         """The JoinGroup was rejected: ask the coordinator for the group's assignor."""
         self._request = None
         if self.sent_to is None:
-            self._member.group_described(now, None)
+            self._described(now, None)
             return
         self._description = self._outbox.send(
-            DescribeGroupsRequest(group_id=group_id),
+            DescribeGroupsRequest(group_id=self._group_id),
             self.sent_to,
             Channel.JOIN,
             min(_DESCRIBED_WITHIN, self._config.request_timeout),
@@ -171,9 +198,12 @@ class JoinAndSync:
     def _description_received(self, now: float, reply: Reply) -> None:
         self._description = None
         if isinstance(reply, DescribeGroupsResponse) and reply.error is ErrorCode.none:
-            self._member.group_described(now, reply)
+            self._described(now, reply)
         else:
-            self._member.group_described(now, None)
+            self._described(now, None)
+
+    def _described(self, now: float, group: DescribeGroupsResponse | None) -> None:
+        self._member.fail(now, no_common_assignor(self._group_id, self._assignors, group))
 
     def expect_response(self, now: float, seconds: float = _LATE_AFTER) -> None:
         """The coordinator has moved on, and the request has no response yet. It is on its way, or
@@ -244,7 +274,7 @@ class JoinAndSync:
         if node is None or self._outstanding is not None:
             return
         if self._due:
-            self._request, self._due = self._member.compose_join(), False
+            self._request, self._due = self._compose_join(), False
         if self._request is None:
             return
         if self._forgotten is not None:
@@ -256,6 +286,38 @@ class JoinAndSync:
             self._request, node, Channel.JOIN, self._timeout, self._join_response_received
         )
 
+    def _compose_join(self) -> JoinGroupRequest:
+        """The JoinGroup to send now, with what the member owns now."""
+        member = self._member
+        topics = () if member.is_leaving else tuple(sorted(member.topics))
+        owned = member.report_owned()
+        return JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout=self._config.session_timeout,
+            rebalance_timeout=self._config.rebalance_timeout,
+            member_id=member.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocols=tuple(
+                (name, self._subscription(assignor, topics, owned))
+                for name, assignor in self._assignors.items()
+            ),
+            reason=self._reason,
+        )
+
+    def _subscription(
+        self, assignor: Assignor, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]
+    ) -> bytes:
+        generation, last = self._member.generation, self._member.last_assignment
+        return encode_subscription(
+            Subscription(
+                topics=topics,
+                owned=owned,
+                generation=generation,
+                rack=self._config.client_rack,
+                user_data=user_data(assignor, generation, owned, last, self._config),
+            )
+        )
+
     def _join_response_received(self, now: float, reply: Reply) -> None:
         self._outstanding = None
         self._outbox.cancel_timer(_LATE_TIMER)
@@ -265,9 +327,12 @@ class JoinAndSync:
             return
         self._without_response += isinstance(reply, Failed) and reply.kind is FailureKind.TIMEOUT
         detail = self._failure(now, reply)
-        if detail is None or not self._member.no_join_response(now):
+        if detail is None:
             return
-        if not self._retried:
+        if self._member.is_leaving and self._member.state is ClassicState.AWAIT_ID:
+            # No coordinator knows this member: there is nothing to leave.
+            self._member.leave_ended(now)
+        elif not self._retried:
             # Brokers close idle connections: try a new one at once.
             self._retried = True
             self._coordinator.call_when_known("join", self._send_join, now)
@@ -309,6 +374,6 @@ class JoinAndSync:
         if not isinstance(reply, Failed):
             return f"the response is a {type(reply).__name__}"
         if reply.kind in FATAL_FAILURES:
-            self._member.request_failed(now, reply)
+            self._member.fail(now, fatal_error(reply))
             return None
         return reply.detail or reply.kind.value

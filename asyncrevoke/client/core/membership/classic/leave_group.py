@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
     from asyncrevoke.client.core.membership.classic.join_and_sync import JoinAndSync
-    from asyncrevoke.client.core.membership.classic.reactions import LeaveGroupReactions
+    from asyncrevoke.client.core.membership.classic.member import ClassicMembership
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
 
 _TIMER = "leave"
@@ -42,7 +42,7 @@ class LeaveGroup:
         config: ConsumerConfig,
         coordinator: Coordinator,
         joining: JoinAndSync,
-        member: LeaveGroupReactions,
+        member: ClassicMembership,
     ) -> None:
         self._outbox = outbox
         self._log = MembershipLog(outbox, config.group_id)
@@ -73,12 +73,8 @@ class LeaveGroup:
         self._has_ended, self._error = False, None
         self._owed = bool(member_id)
         self._joins = self._joining.hand_over(self._join_response_received)
-        self._outbox.set_timer(_TIMER, now + self._timeout, self._overdue)
+        self._outbox.set_timer(_TIMER, now + self._timeout, self.end)
         self._proceed(now)
-
-    def stop_waiting(self, now: float) -> None:
-        """Time is up: it has ended, without a response."""
-        self._overdue(now)
 
     def cancel(self) -> None:
         """Forget all that is outstanding or planned."""
@@ -98,7 +94,7 @@ class LeaveGroup:
         if self._owed:
             self._coordinator.call_when_known("leave", self._send, now)
         elif not self._joins:
-            self._end(now)
+            self.end(now)
 
     def _send(self, _now: float) -> None:
         node = self._coordinator.node
@@ -149,11 +145,9 @@ class LeaveGroup:
                 self._owed = True
         self._proceed(now)
 
-    def _overdue(self, now: float) -> None:
-        """No response in time: the member is removed at its session timeout."""
-        self._end(now)
-
-    def _end(self, now: float) -> None:
+    def end(self, now: float) -> None:
+        """Wait no longer. Without a response in time, the member is removed at its session
+        timeout."""
         if not self._has_ended and (self._owed or self._outstanding is not None):
             self._outbox.emit(log_events.LEFT_WITHOUT_COORDINATOR, group=self._group_id)
         else:

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.assignors.assignor import Assignor
     from asyncrevoke.client.core.assignors.racks import PartitionRacks
     from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.membership.classic.join_and_sync import JoinAndSync
     from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
         ReportedSubscription,
     )
-    from asyncrevoke.client.core.membership.classic.reactions import LeaderReactions
+    from asyncrevoke.client.core.membership.classic.member import ClassicMembership
     from asyncrevoke.client.core.membership.reactions import MembershipReactions
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.client.protocol.messages import JoinGroupMember, JoinGroupResponse
@@ -66,11 +67,13 @@ class GroupLeader:
         self,
         outbox: Outbox,
         cluster: ClusterMetadata,
-        member: LeaderReactions,
+        requests: JoinAndSync,
+        member: ClassicMembership,
         reactions: MembershipReactions,
     ) -> None:
         self._outbox = outbox
         self._cluster = cluster
+        self._requests = requests
         self._member = member
         self._reactions = reactions
         self._generation: LedGeneration | None = None
@@ -99,9 +102,7 @@ class GroupLeader:
     def _read(self, now: float, read: ReadGeneration | Exception) -> None:
         """The subscriptions of the members are read."""
         if isinstance(read, Exception):
-            self._member.assignment_failed(
-                now, FatalError(f"subscriptions could not be read: {read!r}")
-            )
+            self._member.fail(now, FatalError(f"subscriptions could not be read: {read!r}"))
             return
         for member_id, reported in read.faulty:
             self._log_ignored(member_id, reported)
@@ -218,7 +219,7 @@ class GroupLeader:
         self._led = self._known(generation.topics)
         self._led_racks = self._racks_for(generation)
         if generation.skips_assignment:
-            self._member.assignment_made(now, ())
+            self._requests.sync(now, generation.assignor.name, ())
             return
         led, racks = self._led, self._led_racks
         work = partial(plan_assignment, generation, led, racks)
@@ -229,9 +230,7 @@ class GroupLeader:
     def _planned(self, assignor: str, now: float, plan: AssignmentPlan | Exception) -> None:
         """The assignment is computed; the assignor may be the user's own."""
         if isinstance(plan, Exception):
-            self._member.assignment_failed(
-                now, FatalError(f"assignor {assignor!r} failed: {plan!r}")
-            )
+            self._member.fail(now, FatalError(f"assignor {assignor!r} failed: {plan!r}"))
             return
         if plan.violations:
             self._outbox.emit(
@@ -245,4 +244,4 @@ class GroupLeader:
             )
         self._assigned = dict(list(self._assigned.items())[-_REMEMBERED:])
         self._assigned[self._led_number] = plan.owners
-        self._member.assignment_made(now, plan.assignments)
+        self._requests.sync(now, assignor, plan.assignments)
