@@ -194,8 +194,8 @@ def main() -> int:
     facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
     if options.json:
         results = [
-            {"client": client, "partitions": partitions, **_columns(each)}
-            for (client, partitions), each in found.items()
+            {"client": client, "partitions": partitions, **_columns(candidate)}
+            for (client, partitions), candidate in found.items()
         ]
         failed = {f"{c}, {p} partitions": why for (c, p), why in failures.items()}
         found_all = {"surroundings": facts, "results": results, "failed": failed}
@@ -206,12 +206,12 @@ def main() -> int:
             [
                 client,
                 str(partitions),
-                f"{statistics.median(f.clock for f in each):,.0f}",
-                f"{statistics.median(f.cpu for f in each):,.0f}",
-                f"{statistics.median(f.idle for f in each):.2%}",
+                f"{statistics.median(f.clock for f in candidate):,.0f}",
+                f"{statistics.median(f.cpu for f in candidate):,.0f}",
+                f"{statistics.median(f.idle for f in candidate):.2%}",
             ]
-            for (client, partitions), each in found.items()
-            if each
+            for (client, partitions), candidate in found.items()
+            if candidate
         ]
         print(table(header, rows))
         print()

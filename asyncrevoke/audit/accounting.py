@@ -85,9 +85,9 @@ class Accounting:
         names = columns(Observation._fields)
         query = compose("SELECT {names} FROM observations", names=names)
         found = sorted(map(Observation._make, database.rows(query)), key=str)
-        self._set_back = [each for each in found if self._is_set_back(each)]
+        self._set_back = [candidate for candidate in found if self._is_set_back(candidate)]
         skipped = skipped_runs(database.rows(SKIPPED))
-        beyond = (each for each in found if each.off > (each.reach or 0))
+        beyond = (candidate for candidate in found if candidate.off > (candidate.reach or 0))
         every = (*map(_unaccounted, beyond), *skipped)
         self._removed = [each for each in every if each.lo < self._log_start(each)]
         self._unaccounted = list(self._clipped(every))
@@ -110,9 +110,11 @@ class Accounting:
         return each.session is not None or is_latest
 
     def _clipped(self, found: Sequence[Unaccounted]) -> Iterator[Unaccounted]:
-        for each in found:
-            if (bounds := self._bounds.get(each.part)) is not None:
-                clipped = each._replace(lo=max(each.lo, bounds.lo), hi=min(each.hi, bounds.hi))
+        for candidate in found:
+            if (bounds := self._bounds.get(candidate.part)) is not None:
+                clipped = candidate._replace(
+                    lo=max(candidate.lo, bounds.lo), hi=min(candidate.hi, bounds.hi)
+                )
                 if clipped.lo < clipped.hi:
                     yield clipped
 

@@ -95,7 +95,7 @@ def sessions_of_group(
 
 def handler_order_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> HandlerOrder:
     """The configured order of the handlers. ``facts`` are those of the TOPIC rows."""
-    said = [facts_of(each).get("order_by") for each in facts]
+    said = [facts_of(fact).get("order_by") for fact in facts]
     orders = {by if isinstance(by, str) else None for by in said}
     nulls = all(state.facts.get("null_keys") == "ordered" for state in sessions)
     return HandlerOrder(orders.pop() if len(orders) == 1 else None, nulls)

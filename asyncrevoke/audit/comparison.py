@@ -41,7 +41,7 @@ def _put_facts(
 ) -> None:
     """Create the tables of the partitions' bounds and of the facts of sessions."""
     ranges = {"part": "INT", "lo": "BIGINT", "hi": "BIGINT"}
-    database.put("bounds", ranges, [(part, *each) for part, each in bounds.items()])
+    database.put("bounds", ranges, [(part, *bound) for part, bound in bounds.items()])
     database.put("hashless", {"session": "STRING"}, [(name,) for name in hashless])
     live = [(state.name,) for state in sessions if state.live]
     database.put("live", {"session": "STRING"}, live)
@@ -124,8 +124,8 @@ class Comparison:
 
     def windows(self) -> list[Range]:
         """The offsets to compare, by partition."""
-        ranges = [Range(each["part"], each["lo"], each["hi"]) for each in self._windows]
-        return [each for each in ranges if each.hi > each.lo]
+        ranges = [Range(window["part"], window["lo"], window["hi"]) for window in self._windows]
+        return [offset_range for offset_range in ranges if offset_range.hi > offset_range.lo]
 
     def batches(self) -> list[Range]:
         """The offsets for which the table ``batches`` is needed. Empty if it is not needed."""
@@ -182,7 +182,7 @@ class Comparison:
     def result(self, ranges: list[Range], read: int, *, two_tiers: bool) -> PartialAudit:
         """Apply the other rules. Needs the table ``source``."""
         self._apply(self._rules_of_records())
-        windows = {each["part"]: each["lo"] for each in self._windows}
+        windows = {window["part"]: window["lo"] for window in self._windows}
         gaps = [*self._accounting.anomalies(windows), *self._hashless.not_compared(self._topic)]
         ((attempts, done),) = self._db.rows(
             "SELECT CAST(coalesce(sum(calls), 0) AS BIGINT),"
@@ -261,9 +261,13 @@ class Comparison:
 def _joined(ranges: Iterable[Range]) -> list[Range]:
     """These ranges, with adjacent ones merged."""
     joined: list[Range] = []
-    for each in ranges:
-        if joined and joined[-1].partition == each.partition and joined[-1].hi == each.lo:
-            joined[-1] = joined[-1]._replace(hi=each.hi)
+    for offset_range in ranges:
+        if (
+            joined
+            and joined[-1].partition == offset_range.partition
+            and joined[-1].hi == offset_range.lo
+        ):
+            joined[-1] = joined[-1]._replace(hi=offset_range.hi)
         else:
-            joined.append(each)
+            joined.append(offset_range)
     return joined

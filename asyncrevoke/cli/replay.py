@@ -132,7 +132,7 @@ class RunOptions:
         from asyncrevoke.spark.session import is_connected, open_session
 
         name = self.run_id or new_run_id()
-        size = sum(each.size for each in ranges)
+        size = sum(offset_range.size for offset_range in ranges)
         print_line(
             messages,
             f"run {name}: {counted(size, 'offset')} of {counted(len(ranges), 'partition')}",
@@ -238,7 +238,7 @@ def _print_report(result: ReplayReport, out: str, report: Path | None, *, as_jso
             f"run {result.run_id}: {result.records} records in {result.seconds:.1f} s: {outcomes}"
         )
     )
-    for name, count in sorted(result.errors.items(), key=lambda each: -each[1]):
+    for name, count in sorted(result.errors.items(), key=lambda error: -error[1]):
         print(printable(f"  {name}: {count}"))
     for percent, seconds in result.latency.items():
         print(f"  {percent:.0%} of calls within {seconds * 1000:.1f} ms")
@@ -253,7 +253,7 @@ def as_json_text(result: ReplayReport, report: Path | None) -> str:
         "run_id": result.run_id,
         "results": result.results,
         "report": None if report is None else str(report),
-        "ranges": [each._asdict() for each in result.ranges],
+        "ranges": [offset_range._asdict() for offset_range in result.ranges],
         "records": result.records,
         "outcomes": dict(result.outcomes),
         "errors": dict(result.errors),

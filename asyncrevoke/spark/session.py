@@ -167,7 +167,7 @@ def message_of_task_error(
     if not found:
         return None
     name, sentence = found[-1]
-    kind = next((each for each in known if each.__name__ == name), other)
+    kind = next((candidate for candidate in known if candidate.__name__ == name), other)
     return kind(f"{where}: {sentence.strip()}")
 
 

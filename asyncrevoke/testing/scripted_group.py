@@ -98,7 +98,7 @@ class ScriptedGroup(ClassicCoordinator):
             if member.member_id != _OTHER
         }
         # The simulated member uses this library, too.
-        maps = all(reads_maps(each.user_data) for each in subscriptions.values())
+        maps = all(reads_maps(subscription.user_data) for subscription in subscriptions.values())
         note = encode_assignment_user_data(
             AssignmentUserData(withheld=False, partitions=0, maps_are_read=maps)
         )
@@ -106,10 +106,11 @@ class ScriptedGroup(ClassicCoordinator):
             (
                 member_id,
                 encode_assignment(
-                    _share(self, each.topics), note if has_mark(each.user_data) else b""
+                    _share(self, subscription.topics),
+                    note if has_mark(subscription.user_data) else b"",
                 ),
             )
-            for member_id, each in subscriptions.items()
+            for member_id, subscription in subscriptions.items()
         )
         request = SyncGroupRequest(
             group_id="",

@@ -80,8 +80,8 @@ def racks(members: int, rng: random.Random) -> Group:
         for number in numbers
     }
     subscribed = [
-        (member_id, Subscription(topics=each.topics, rack=rng.choice(names)))
-        for member_id, each in group.members
+        (member_id, Subscription(topics=member.topics, rack=rng.choice(names)))
+        for member_id, member in group.members
     ]
     return Group(group.partitions, subscribed, placed)
 
@@ -130,7 +130,7 @@ def lines_of(group: Group) -> int:
         count += event == "line"
         return trace
 
-    members = [Member(member_id, None, each) for member_id, each in group.members]
+    members = [Member(member_id, None, member) for member_id, member in group.members]
     sys.settrace(trace)
     try:
         assign(ASSIGNORS["cooperative-sticky"], group.partitions, members, group.racks)
@@ -146,13 +146,13 @@ def joined(group: Group, plan: Assignment, generation: int) -> Group:
             (
                 member_id,
                 Subscription(
-                    topics=each.topics,
-                    rack=each.rack,
+                    topics=member.topics,
+                    rack=member.rack,
                     owned=tuple(plan[member_id]),
                     generation=generation,
                 ),
             )
-            for member_id, each in group.members
+            for member_id, member in group.members
         ]
     )
 
@@ -204,7 +204,7 @@ def main() -> int:
             growth = lines[-1] / lines[0]
             failed |= seconds[-1] > LIMIT or growth > allowed
             results.append({"group": name, "event": event, "seconds": seconds, "lines": lines})
-            rows.append([name, event, *(f"{each:.3f}" for each in seconds), f"{growth:.1f}"])
+            rows.append([name, event, *(f"{second:.3f}" for second in seconds), f"{growth:.1f}"])
     if options.json:
         print(json.dumps({"members": sizes, "partitions": n, "turns": results}, indent=2))
     else:

@@ -227,16 +227,16 @@ def _report(results: Sequence[Measured]) -> str:
     ]
     rows = [
         [
-            *(each.schedule, each.protocol, f"{each.handled:,}", str(each.lost)),
-            *(str(each.repeated), str(each.out_of_order), f"{each.kept_stall:.3f}"),
+            *(result.schedule, result.protocol, f"{result.handled:,}", str(result.lost)),
+            *(str(result.repeated), str(result.out_of_order), f"{result.kept_stall:.3f}"),
             *(
-                *_seconds(each.member_waited, each.broker_waited),
-                f"{each.hand_over:.1f}",
-                str(each.moves),
-                f"{each.moved_again} of {PARTITIONS}",
+                *_seconds(result.member_waited, result.broker_waited),
+                f"{result.hand_over:.1f}",
+                str(result.moves),
+                f"{result.moved_again} of {PARTITIONS}",
             ),
         ]
-        for each in results
+        for result in results
     ]
     return table(header, rows)
 

@@ -205,7 +205,10 @@ def _handlers(_name: str, found: Found) -> Iterator[Section]:
             tuple(
                 Measure(
                     label,
-                    {c: [m[key] * scale for m in each] for c, each in found[name].items()},
+                    {
+                        c: [m[key] * scale for m in candidate]
+                        for c, candidate in found[name].items()
+                    },
                     digits,
                 )
                 for key, label, scale, digits in columns

@@ -55,7 +55,9 @@ def call_audit(address: str, topic: str, folder: str, source: str, *, calls: int
 
 def peaks_of(process: int) -> int:
     """The sum of the peak memory of a process and its descendants, in MiB (Linux)."""
-    return sum(_peak_kibibytes(each) for each in (process, *_descendants(process))) // 1024
+    return (
+        sum(_peak_kibibytes(descendant) for descendant in (process, *_descendants(process))) // 1024
+    )
 
 
 def _descendants(process: int) -> Iterator[int]:

@@ -86,7 +86,7 @@ def main() -> None:
         found = costs(
             batches_of(length, options.records, options.batch), options.columns.split(",")
         )
-        rows.append([name, *(f"{each / options.records:.0f}" for each in found)])
+        rows.append([name, *(f"{candidate / options.records:.0f}" for candidate in found)])
     print(table(["bytes of a value", "ns a record: whole batches", "objects"], rows))
 
 

@@ -134,7 +134,7 @@ def _batches(
 
 def _report(name: str, batches: list[dict[str, int]], used: dict[str, float]) -> None:
     phases = ", ".join(
-        f"{phase} {statistics.median(each.get(phase, 0) for each in batches):.0f}"
+        f"{phase} {statistics.median(batch.get(phase, 0) for batch in batches):.0f}"
         for phase in PHASES
     )
     spent = ", ".join(

@@ -74,9 +74,9 @@ def merged(group: AuditedGroup, parts: Sequence[PartialAudit]) -> AuditResult:
     anomalies = [
         *_gaps_of(group.sessions),
         *sorted(_distinct(gap for part in parts for gap in part.gaps), key=_order),
-        *sorted((each for part in parts for each in part.anomalies), key=_order),
+        *sorted((anomaly for part in parts for anomaly in part.anomalies), key=_order),
     ]
-    durations = [each for part in parts for each in part.durations]
+    durations = [duration for part in parts for duration in part.durations]
     return AuditResult(
         group.topic,
         group.name,
@@ -87,10 +87,10 @@ def merged(group: AuditedGroup, parts: Sequence[PartialAudit]) -> AuditResult:
         sum(part.done for part in parts),
         sum(part.read for part in parts),
         any(part.two_tiers for part in parts),
-        sorted(each for part in parts for each in part.exact_ranges),
-        sorted((each for part in parts for each in part.windows), key=itemgetter("part")),
+        sorted(exact_range for part in parts for exact_range in part.exact_ranges),
+        sorted((window for part in parts for window in part.windows), key=itemgetter("part")),
         group.group_offsets,
-        sorted((each for part in parts for each in part.spans), key=itemgetter(0, 2)),
+        sorted((span for part in parts for span in part.spans), key=itemgetter(0, 2)),
         quantiles(durations),
         quantiles_by_time(durations, intervals_of(group.sessions)),
     )

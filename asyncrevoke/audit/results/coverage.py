@@ -32,7 +32,7 @@ class Coverage(NamedTuple):
 
 def coverage_of(audited: AuditResult) -> Coverage:
     """What this audit covered."""
-    compared = [max(0, each["hi"] - each["lo"]) for each in audited.windows]
+    compared = [max(0, window["hi"] - window["lo"]) for window in audited.windows]
     begins = [s.began_us for s in audited.sessions if s.began_us is not None]
     ends = [s.last_us for s in audited.sessions if s.last_us is not None]
     return Coverage(

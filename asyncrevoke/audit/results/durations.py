@@ -64,9 +64,9 @@ def quantiles(counts: Iterable[DurationCount]) -> dict[str, float]:
     """The median, two higher percentiles and the maximum, in seconds. Empty without calls."""
     calls: dict[int, int] = defaultdict(int)
     longest = 0
-    for each in counts:
-        calls[each.us] += each.calls
-        longest = max(longest, each.longest)
+    for count in counts:
+        calls[count.us] += count.calls
+        longest = max(longest, count.longest)
     if not calls:
         return {}
     found = {name: quantile(calls, share) / 1e6 for name, share in _SHARES.items()}
@@ -81,8 +81,8 @@ def quantiles_by_time(
 ) -> list[tuple[int, float, float]]:
     """The time, the median and the 99th percentile, in seconds, of each interval with calls."""
     by_interval: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for each in counts:
-        by_interval[each.interval][each.us] += each.calls
+    for count in counts:
+        by_interval[count.interval][count.us] += count.calls
     return [
         (
             intervals.first + number * intervals.step,

@@ -36,7 +36,7 @@ def for_machines(audited: AuditResult) -> dict[str, Any]:
         "done": audited.done,
         "read": audited.read,
         "two_tiers": audited.two_tiers,
-        "compared_exactly": [each._asdict() for each in audited.exact_ranges],
+        "compared_exactly": [exact_range._asdict() for exact_range in audited.exact_ranges],
         "coverage": as_json(audited),
         "windows": audited.windows,
         "latency": audited.latency,

@@ -149,7 +149,7 @@ def is_between_sessions(
     """Whether no session was running at some time from ``since`` to ``until``. Only then can an
     administrator set the offsets of a group (KIP-396)."""
     free = since
-    for state in sorted(sessions, key=lambda each: each.began_us or 0):
+    for state in sorted(sessions, key=lambda session: session.began_us or 0):
         began = state.began_us or 0
         if state.name == observer:
             until = min(until, began)

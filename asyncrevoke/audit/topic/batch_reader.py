@@ -53,8 +53,8 @@ async def read_batches(
     """Pass all batches that have an offset in these ranges to ``take``, decompressed, in the order
     of offsets. Some batches may be after the end of a range. Raises TopicError."""
     left: dict[int, list[Range]] = {}
-    for each in sorted(ranges):
-        left.setdefault(each.partition, []).append(each)
+    for offset_range in sorted(ranges):
+        left.setdefault(offset_range.partition, []).append(offset_range)
     while left:
         # One range of each partition at a time.
         first = {number: of_one.pop(0) for number, of_one in left.items()}
@@ -74,7 +74,10 @@ async def _read(
     take: Callable[[Range, Sequence[Buffer]], None],
     no_progress_timeout: float,
 ) -> None:
-    wanted = {TopicPartition(topic, n): range(each.lo, each.hi) for n, each in ranges.items()}
+    wanted = {
+        TopicPartition(topic, n): range(offset_range.lo, offset_range.hi)
+        for n, offset_range in ranges.items()
+    }
     reader = Reader(consumer, wanted, no_progress_timeout)
     reader.begin()
     at_once = _FIRST
@@ -94,7 +97,7 @@ async def _read(
             )
         size = count = 0
         for partition, records in step.by_partition().items():
-            batches = [cast("Buffer", each.value) for each in records]
+            batches = [cast("Buffer", record.value) for record in records]
             size += sum(map(len, batches))
             count += len(batches)
             take(ranges[partition.partition], batches)

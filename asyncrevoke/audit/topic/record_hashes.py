@@ -63,7 +63,7 @@ def contents(data: Joined, places: Places) -> Contents:
     if not places.null.any():
         return found
     nulls = places.null.tolist()
-    return [None if null else each for each, null in zip(found, nulls, strict=True)]
+    return [None if null else candidate for candidate, null in zip(found, nulls, strict=True)]
 
 
 def columns(
@@ -71,8 +71,8 @@ def columns(
 ) -> RecordBatch:
     """Arrow columns with these names and types, of so many rows. None: all rows are null."""
     arrays = [
-        pa.nulls(count, _TYPES[kind]) if each is None else _column(_TYPES[kind], each)
-        for each, kind in zip(values, declared.values(), strict=True)
+        pa.nulls(count, _TYPES[kind]) if value is None else _column(_TYPES[kind], value)
+        for value, kind in zip(values, declared.values(), strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, list(declared))
 

@@ -70,7 +70,9 @@ class Topic:
                 raise ConfigError(
                     f"there is no topic {shown_option(name)}, or this user may not describe it"
                 )
-            partitions = [TopicPartition(name, each) for each in sorted(described.partitions)]
+            partitions = [
+                TopicPartition(name, partition) for partition in sorted(described.partitions)
+            ]
             lows = await consumer.beginning_offsets(*partitions)
             highs = await consumer.end_offsets(*partitions)
         bounds = {tp.partition: Bounds(lows[tp], highs[tp]) for tp in partitions}

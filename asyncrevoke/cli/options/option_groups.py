@@ -20,7 +20,7 @@ def takes(name: str, group: type[DataclassInstance]) -> Callable[[Command], Comm
 
 
 def _with_options(command: Command, name: str, group: type[DataclassInstance]) -> Command:
-    names = {each.name for each in fields(group)}
+    names = {field.name for field in fields(group)}
 
     def run(**arguments: Any) -> None:  # noqa: ANN401 - arguments of the command
         given = {each: arguments.pop(each) for each in names & arguments.keys()}
@@ -28,20 +28,20 @@ def _with_options(command: Command, name: str, group: type[DataclassInstance]) -
 
     signature = inspect.signature(command, eval_str=True)
     hints = get_type_hints(group, include_extras=True)
-    own = [each for each in signature.parameters.values() if each.name != name]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != name]
     shared = [
         inspect.Parameter(
-            each.name,
+            field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=hints[each.name],
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
         )
-        for each in fields(group)
+        for field in fields(group)
     ]
     parameters = [*own, *shared]
     described: Any = run
     described.__signature__ = signature.replace(parameters=parameters)
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__module__ = command.__module__
     return run

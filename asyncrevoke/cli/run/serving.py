@@ -77,7 +77,9 @@ def serve(
                 code = ended.code if isinstance(ended.code, int) else FAILED
                 raise
             finally:
-                closing = [each.closes_by for each in consumers if each.closes_by is not None]
+                closing = [
+                    consumer.closes_by for consumer in consumers if consumer.closes_by is not None
+                ]
                 if closing:
                     left = max(closing) - asyncio.get_running_loop().time()
                     end_process_within(left, code)

@@ -120,7 +120,7 @@ def _part(batch: RowBatch, start: int, stop: int) -> RowBatch:
         name: _bits(int.from_bytes(bits, "little") >> start, stop - start)
         for name, bits in columns.present.items()
     }
-    runs = {name: _part_of_runs(each, start, stop) for name, each in columns.runs.items()}
+    runs = {name: _part_of_runs(run, start, stop) for name, run in columns.runs.items()}
     return RowBatch(batch.first + start, stop - start, ColumnArrays(plain, runs, present))
 
 

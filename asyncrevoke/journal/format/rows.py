@@ -225,7 +225,7 @@ def _decoded(values: Array, lengths: Sequence[int]) -> Array:
 
 
 def _bits(known: Sequence[object], lengths: Sequence[int]) -> Any:  # noqa: ANN401
-    number = sum(1 << index for index, each in enumerate(known) if each)
+    number = sum(1 << index for index, candidate in enumerate(known) if candidate)
     size = (len(known) + 7) // 8
     packed = pa.py_buffer(number.to_bytes(size, "little"))
     values = pa.Array.from_buffers(pa.bool_(), len(known), [None, packed])

@@ -265,17 +265,17 @@ def _received_batches(entries: list[ReceivedBatches]) -> tuple[int, ColumnArrays
     ones = [1] * len(batches)
     columns = ColumnArrays(
         {
-            "partition": plain("partition", [each.partition for each in batches]),
-            "offset": plain("offset", [each.first for each in batches]),
-            "last_offset": plain("last_offset", [each.last for each in batches]),
-            "records": plain("records", [each.records for each in batches]),
-            "checksum": plain("checksum", [each.checksum for each in batches]),
+            "partition": plain("partition", [batch.partition for batch in batches]),
+            "offset": plain("offset", [batch.first for batch in batches]),
+            "last_offset": plain("last_offset", [batch.last for batch in batches]),
+            "records": plain("records", [batch.records for batch in batches]),
+            "checksum": plain("checksum", [batch.checksum for batch in batches]),
         },
         {
             "kind": ([RowKind.FETCHED.value], [len(batches)]),
-            "topic": _topics([each.topic for each in batches]),
+            "topic": _topics([batch.topic for batch in batches]),
             "at_us": runs([entry.at for entry in entries], sizes),
-            "started_us": runs([each.came for each in batches], ones),
+            "started_us": runs([batch.came for batch in batches], ones),
         },
     )
     return len(batches), columns

@@ -31,7 +31,9 @@ def dense_reader(
         isolation_level="read_committed" if committed else "read_uncommitted",
     )
     check_dense(bootstrap, found)
-    return DenseReader({each.partition: Bounds(each.start, each.end) for each in found})
+    return DenseReader(
+        {candidate.partition: Bounds(candidate.start, candidate.end) for candidate in found}
+    )
 
 
 def confirm(

@@ -130,7 +130,7 @@ def _runs_in(numbers: NDArray[np.int64], times: NDArray[np.int64]) -> list[Run]:
     latest = np.maximum.reduceat(times, begins)
     ends = np.concatenate((begins[1:], [len(numbers)])) - 1
     found = zip(numbers[begins].tolist(), numbers[ends].tolist(), latest.tolist(), strict=True)
-    return [Run(*each) for each in found]
+    return [Run(*candidate) for candidate in found]
 
 
 def overview_of(summaries: Iterable[Summary], live: frozenset[str]) -> Overview:
@@ -167,7 +167,7 @@ def _topics(
 
 def _said(rows: Sequence[SomeRows], kind: str) -> frozenset[str]:
     """The facts of the rows of this kind."""
-    said = (pair for each in rows for pair in each.said)
+    said = (pair for row in rows for pair in row.said)
     return frozenset(facts for name, facts in said if name == kind and facts is not None)
 
 

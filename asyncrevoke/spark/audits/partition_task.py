@@ -57,8 +57,8 @@ class PartitionTask(NamedTuple):
         try:
             numbers = self._fill(database, batches)
             bounds = {
-                part: each
-                for part, each in self.source.bounds.items()
+                part: bound
+                for part, bound in self.source.bounds.items()
                 if part % self.tasks in numbers
             }
             if bounds:

@@ -206,7 +206,7 @@ def _compared(
 def _tasks(spark: SparkSession, source: TopicReader) -> int:
     """The number of tasks: one for each core, more for many offsets, at most one for each
     partition."""
-    offsets = sum(each.hi - each.lo for each in source.bounds.values())
+    offsets = sum(bound.hi - bound.lo for bound in source.bounds.values())
     cores = _CONNECTED if is_connected(spark) else spark.sparkContext.defaultParallelism
     return max(1, min(max(cores, offsets // _OFFSETS), len(source.bounds)))
 

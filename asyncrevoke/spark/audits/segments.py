@@ -122,7 +122,7 @@ def check_files(spark: SparkSession, files: JournalFiles) -> CheckedFiles:
     chains: dict[str, SegmentChain] = {}
     for folder, found in by_folder.items():
         chain = SegmentChain(PurePosixPath(folder).name)
-        for name, content in sorted(found, key=lambda each: PurePosixPath(each[0]).name):
+        for name, content in sorted(found, key=lambda candidate: PurePosixPath(candidate[0]).name):
             chain.add(Segment(Path(name)), content)
         chains[folder] = chain
     return CheckedFiles(chains, frozenset(damaged), summaries)

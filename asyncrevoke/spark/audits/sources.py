@@ -95,7 +95,9 @@ def broker_records(options: Mapping[str, str], *, compacted: bool | None) -> Bro
     if compacted is None:
         compacted = run_blocking(is_compacted(known.topic, config))
     return BrokerRecords(
-        known, {each.partition: Bounds(each.start, each.end) for each in found}, compacted
+        known,
+        {candidate.partition: Bounds(candidate.start, candidate.end) for candidate in found},
+        compacted,
     )
 
 
@@ -134,13 +136,13 @@ class PackedTopic:
     ) -> None:
         """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
         assert take_headers is None
-        for each in ranges:
+        for offset_range in ranges:
             query = compose(
                 "SELECT part, off, timestamp_us, key_hash, record_hash FROM packed"
                 " WHERE part = {part} AND off >= {lo} AND off < {hi}",
-                part=each.partition,
-                lo=each.lo,
-                hi=each.hi,
+                part=offset_range.partition,
+                lo=offset_range.lo,
+                hi=offset_range.hi,
             )
             self.database.pass_rows(query, _MANY, take)
 
@@ -217,10 +219,10 @@ class DenseTopic:
     ) -> None:
         """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
         assert take_headers is None
-        for each in ranges:
-            for lo in range(each.lo, each.hi, _MANY):
-                offsets = np.arange(lo, min(lo + _MANY, each.hi), dtype=np.int64)
-                part = np.full(len(offsets), each.partition, np.int32)
+        for offset_range in ranges:
+            for lo in range(offset_range.lo, offset_range.hi, _MANY):
+                offsets = np.arange(lo, min(lo + _MANY, offset_range.hi), dtype=np.int64)
+                part = np.full(len(offsets), offset_range.partition, np.int32)
                 marks = offset_marks(offsets)
                 take(columns(RECORDS, len(offsets), part, offsets, None, None, marks))
 

@@ -70,7 +70,7 @@ def read_checkpoint(
         batch,
         dict(found.offsets),
         pending,
-        {name: each for name, each in found.topic_ids.items() if each is not None},
+        {name: topic_id for name, topic_id in found.topic_ids.items() if topic_id is not None},
     )
 
 
@@ -85,7 +85,7 @@ def _checked_root(root: Path) -> Path:
     if root.name in ("offsets", "commits", "sources", "state"):
         raise HandoverError(f"{root} is a part of a checkpoint: pass {root.parent}")
     inside = [
-        each for each in sorted(root.iterdir()) if each.is_dir() and (each / "offsets").is_dir()
+        path for path in sorted(root.iterdir()) if path.is_dir() and (path / "offsets").is_dir()
     ]
     hint = (
         f"do you mean {inside[0]}?"
@@ -96,7 +96,7 @@ def _checked_root(root: Path) -> Path:
 
 
 def _numbers(folder: Path) -> list[int]:
-    return sorted(int(each.name) for each in folder.iterdir() if each.name.isdecimal())
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
 
 
 def _written(sink: Path) -> frozenset[int]:
@@ -108,7 +108,7 @@ def _written(sink: Path) -> frozenset[int]:
             "query: pass the folder of its rows (for replay_stream, the folder stream below sink=)"
         )
     # Spark merges several of these files into NUMBER.compact.
-    names = (each.name.removesuffix(".compact") for each in log.iterdir())
+    names = (path.name.removesuffix(".compact") for path in log.iterdir())
     return frozenset(int(name) for name in names if name.isdecimal())
 
 

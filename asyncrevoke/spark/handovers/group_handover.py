@@ -212,7 +212,9 @@ def members_of(facts: GroupFacts | None) -> tuple[str, ...]:
     """The client id, host and member id of each member."""
     if facts is None:
         return ()
-    return tuple(f"{each.client_id} at {each.host} ({each.member_id})" for each in facts.members)
+    return tuple(
+        f"{member.client_id} at {member.host} ({member.member_id})" for member in facts.members
+    )
 
 
 def check_committable(plan: Handover) -> None:
@@ -266,7 +268,7 @@ async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicParti
             f"this user may not commit for group {group!r} ({code.name}): grant READ on the group "
             "and on the topic"
         )
-    failed = ", ".join(f"{tp}: {each.name}" for tp, each in errors.items())
+    failed = ", ".join(f"{tp}: {error.name}" for tp, error in errors.items())
     done = len(offsets) - len(errors)
     raise HandoverError(
         f"the broker has rejected the offsets of {len(errors)} of {len(offsets)} partitions "

@@ -53,7 +53,7 @@ class BatchReader(RangesReader):
         batch is lost.
         """
         read = [
-            (wanted, [each.value for each in records if each.value is not None])
+            (wanted, [record.value for record in records if record.value is not None])
             for wanted, records in await self._next(self._at_once)
         ]
         sizes = [len(batch) for _, batches in read for batch in batches]

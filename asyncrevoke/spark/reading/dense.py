@@ -43,12 +43,12 @@ def dense_offsets(
     from pyspark.sql import functions as F  # noqa: N812
 
     frames = [
-        spark.range(each.start, each.end).select(
-            F.lit(each.topic).alias("topic"),
-            F.lit(each.partition).cast("int").alias("partition"),
+        spark.range(offset_range.start, offset_range.end).select(
+            F.lit(offset_range.topic).alias("topic"),
+            F.lit(offset_range.partition).cast("int").alias("partition"),
             F.col("id").alias("offset"),
         )
-        for each in ranges
+        for offset_range in ranges
     ]
     if not frames:
         empty = cast("Any", spark).createDataFrame([], "topic string, partition int, offset bigint")
@@ -70,23 +70,29 @@ def check_all(
 
     async def check() -> None:
         config = configured(bootstrap, "read_committed")
-        for each in ranges:
-            await _check_sample(config, each)
+        for offset_range in ranges:
+            await _check_sample(config, offset_range)
 
     if ranges:
         run_blocking(check())
 
 
 async def _check(config: ConsumerConfig, ranges: Sequence[OffsetRange]) -> None:
-    for topic in sorted({each.topic for each in ranges}):
+    for topic in sorted({offset_range.topic for offset_range in ranges}):
         policy = await _cleanup_policy(config, topic)
         if "compact" in policy:
             raise ConfigError(f"{topic} is compacted (cleanup.policy={policy}), so that offsets "
                               f"are missing in it: {_FIX}")  # fmt: skip
-    for each in ranges:
-        if each.size:
-            await _check_sample(config, each._replace(end=min(each.end, each.start + _SAMPLE)))
-            await _check_sample(config, each._replace(start=max(each.start, each.end - _SAMPLE)))
+    for offset_range in ranges:
+        if offset_range.size:
+            await _check_sample(
+                config,
+                offset_range._replace(end=min(offset_range.end, offset_range.start + _SAMPLE)),
+            )
+            await _check_sample(
+                config,
+                offset_range._replace(start=max(offset_range.start, offset_range.end - _SAMPLE)),
+            )
 
 
 async def _check_sample(config: ConsumerConfig, sample: OffsetRange) -> None:

@@ -165,14 +165,18 @@ async def begin_at_time(
 
     # A filter may name any time: offsets_for_times refuses numbers that look like seconds.
     since = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
-    wanted = {each.topic_partition: since for each in ranges if each.size}
+    wanted = {offset_range.topic_partition: since for offset_range in ranges if offset_range.size}
     async with consumer_of(config) as consumer:
         found = await consumer.offsets_for_times(wanted)
     narrow: list[OffsetRange] = []
-    for each in ranges:
-        first = found.get(each.topic_partition)
-        start = each.end if first is None else min(max(first.offset, each.start), each.end)
-        narrow.append(each._replace(start=start))
+    for offset_range in ranges:
+        first = found.get(offset_range.topic_partition)
+        start = (
+            offset_range.end
+            if first is None
+            else min(max(first.offset, offset_range.start), offset_range.end)
+        )
+        narrow.append(offset_range._replace(start=start))
     return narrow
 
 
@@ -194,7 +198,7 @@ def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
 
     log = EventLog()
-    lost = [each for each in ranges if each.missing]
+    lost = [offset_range for offset_range in ranges if offset_range.missing]
     if lost and missing == "error":
         raise DataLossError(
             f"{describe_lost(lost)}: retention has removed them; start at or after the log's "
@@ -206,7 +210,7 @@ def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None
             starts={str(each.topic_partition): each.start for each in lost},
             missing=sum(each.missing for each in lost),
         )
-    if unstable := [each for each in ranges if each.unstable]:
+    if unstable := [offset_range for offset_range in ranges if offset_range.unstable]:
         log_events.REQUESTED_END_UNSTABLE.write_to(
             log,
             ends={str(each.topic_partition): each.end for each in unstable},
@@ -217,9 +221,9 @@ def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None
 def describe_lost(ranges: Sequence[OffsetRange]) -> str:
     """A sentence that names the deleted offsets."""
     return "; ".join(
-        f"{each.topic}-{each.partition} begins at offset {each.start}, and "
-        f"{each.missing} offsets before it were requested"
-        for each in ranges
+        f"{offset_range.topic}-{offset_range.partition} begins at offset {offset_range.start}, and "
+        f"{offset_range.missing} offsets before it were requested"
+        for offset_range in ranges
     )
 
 

@@ -61,7 +61,7 @@ class RangesReader:
         missing: Missing = "error",
         consumers: ConsumerPool | None = None,
     ) -> None:
-        self._ranges = {each.topic_partition: each for each in ranges}
+        self._ranges = {offset_range.topic_partition: offset_range for offset_range in ranges}
         self._no_progress_timeout = no_progress_timeout
         self._missing = missing
         options = replace(
@@ -82,7 +82,9 @@ class RangesReader:
         try:
             await self._check_log(self._consumer)
             wanted = {
-                tp: range(each.start, each.end) for tp, each in self._ranges.items() if each.size
+                tp: range(offset_range.start, offset_range.end)
+                for tp, offset_range in self._ranges.items()
+                if offset_range.size
             }
             self._reader = Reader(self._consumer, wanted, self._no_progress_timeout)
             self._reader.begin()
@@ -226,7 +228,7 @@ class RangeReader(RangesReader):
 
 def _within(wanted: OffsetRange, records: Sequence[Record]) -> Sequence[Record]:
     if records and records[-1].offset >= wanted.end:
-        return [each for each in records if each.offset < wanted.end]
+        return [record for record in records if record.offset < wanted.end]
     return records
 
 

@@ -24,7 +24,7 @@ _UNREADABLE: DataType = pa.struct([("next_offset", pa.int64()), ("reason", pa.st
 
 
 def _headers(records: Records) -> Array:
-    all_headers = [each.headers for each in records]
+    all_headers = [record.headers for record in records]
     offsets = [0]
     for headers in all_headers:
         offsets.append(offsets[-1] + len(headers))
@@ -60,7 +60,7 @@ def timestamps(partition: TopicPartition, offset: Array, milliseconds: Array) ->
         return cast("Array", pc.cast(pc.cast(milliseconds, _MILLISECONDS), _MICROSECONDS))
     except pa.ArrowInvalid as error:
         given = cast("list[int]", milliseconds.to_pylist())
-        row = next(row for row, each in enumerate(given) if not _fits(each))
+        row = next(row for row, given_item in enumerate(given) if not _fits(given_item))
         at: int = offset.to_pylist()[row]
         why = f"{_misfit(given[row])}: leave out the column timestamp"
         raise UnreadableRecordError(partition, at, at + 1, why) from error
@@ -80,13 +80,13 @@ def _misfit(milliseconds: int) -> str:
 def _timestamps(records: Records) -> Array:
     return timestamps(
         records[0].topic_partition,
-        pa.array([each.offset for each in records], pa.int64()),
-        pa.array([each.timestamp for each in records], pa.int64()),
+        pa.array([record.offset for record in records], pa.int64()),
+        pa.array([record.timestamp for record in records], pa.int64()),
     )
 
 
 def _timestamps_or_null(records: Records) -> Array:
-    given = [each.timestamp if _fits(each.timestamp) else None for each in records]
+    given = [record.timestamp if _fits(record.timestamp) else None for record in records]
     times = pc.cast(pa.array(given, pa.int64()), _MILLISECONDS)
     return cast("Array", pc.cast(times, _MICROSECONDS))
 
@@ -96,9 +96,9 @@ def _unreadable_or_beyond(records: Records) -> Array:
     last = records[-1]
     why: list[dict[str, object] | None] = [
         None
-        if _fits(each.timestamp)
-        else {"next_offset": each.offset + 1, "reason": _misfit(each.timestamp)}
-        for each in records
+        if _fits(record.timestamp)
+        else {"next_offset": record.offset + 1, "reason": _misfit(record.timestamp)}
+        for record in records
     ]
     if isinstance(last, UnreadableRecord):
         why[-1] = {"next_offset": last.next_offset, "reason": last.detail}

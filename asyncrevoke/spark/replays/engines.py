@@ -127,7 +127,9 @@ class ReplayJob:
 
         register(spark)
         options = self.options_of_source(ranges[0].topic)
-        options["ranges"] = json.dumps([[*each[:4], each.topic_id] for each in ranges])
+        options["ranges"] = json.dumps(
+            [[*offset_range[:4], offset_range.topic_id] for offset_range in ranges]
+        )
         frame = spark.read.format("asyncrevoke").options(**options).load()
         return frame.withColumn("timestamp", _millis(frame))
 
@@ -169,7 +171,7 @@ class ReplayJob:
         options = {
             "kafka.bootstrap.servers": self._servers(config),
             "kafka.isolation.level": self.isolation_level,
-            "assign": json.dumps({topic: [each.partition for each in ranges]}),
+            "assign": json.dumps({topic: [offset_range.partition for offset_range in ranges]}),
             "startingOffsets": json.dumps({topic: {str(r.partition): r.start for r in ranges}}),
             "endingOffsets": json.dumps({topic: {str(r.partition): r.end for r in ranges}}),
             "includeHeaders": "true",

@@ -22,14 +22,16 @@ def unfinished_ranges(
     for topic, partition, start, end in done:
         by_partition.setdefault((topic, partition), []).append((start, end))
     left: list[OffsetRange] = []
-    for each in planned:
-        start = each.start
-        for begun, ended in sorted(by_partition.get((each.topic, each.partition), ())):
+    for offset_range in planned:
+        start = offset_range.start
+        for begun, ended in sorted(
+            by_partition.get((offset_range.topic, offset_range.partition), ())
+        ):
             if begun > start:
-                left.append(each._replace(start=start, end=min(begun, each.end)))
+                left.append(offset_range._replace(start=start, end=min(begun, offset_range.end)))
             start = max(start, ended)
-        left.append(each._replace(start=start))
-    return [each for each in left if each.start < each.end]
+        left.append(offset_range._replace(start=start))
+    return [remaining for remaining in left if remaining.start < remaining.end]
 
 
 def stages(
@@ -43,12 +45,12 @@ def stages(
     partition with at most ``most`` offsets together, which one task replays in order.
     """
     by_partition: dict[tuple[str, int], list[OffsetRange]] = {}
-    for each in sorted(ranges, key=lambda each: each[:3]):
-        parts = by_partition.setdefault((each.topic, each.partition), [])
-        step = most or max(1, each.size)
+    for offset_range in sorted(ranges, key=lambda offset_range: offset_range[:3]):
+        parts = by_partition.setdefault((offset_range.topic, offset_range.partition), [])
+        step = most or max(1, offset_range.size)
         parts.extend(
-            each._replace(start=at, end=min(at + step, each.end))
-            for at in range(each.start, each.end, step)
+            offset_range._replace(start=at, end=min(at + step, offset_range.end))
+            for at in range(offset_range.start, offset_range.end, step)
         )
     if order is None:
         everything = [part for parts in by_partition.values() for part in parts]
@@ -83,8 +85,10 @@ def tasks(ranges: Iterable[OffsetRange], *, ordered: bool) -> list[list[OffsetRa
     has one range.
     """
     if not ordered:
-        return [[each] for each in ranges]
+        return [[offset_range] for offset_range in ranges]
     by_partition: dict[tuple[str, int], list[OffsetRange]] = {}
-    for each in sorted(ranges, key=lambda each: each[:3]):
-        by_partition.setdefault((each.topic, each.partition), []).append(each)
+    for offset_range in sorted(ranges, key=lambda offset_range: offset_range[:3]):
+        by_partition.setdefault((offset_range.topic, offset_range.partition), []).append(
+            offset_range
+        )
     return list(by_partition.values())

@@ -109,11 +109,11 @@ class RowsTask:
     def _range_of(self, record: Record) -> OffsetRange:
         if self._ranges is None:
             return OffsetRange(record.topic, record.partition, record.offset, UNKNOWN)
-        for each in self._ranges:
-            if each.topic_partition == record.topic_partition and (
-                each.start <= record.offset < each.end
+        for offset_range in self._ranges:
+            if offset_range.topic_partition == record.topic_partition and (
+                offset_range.start <= record.offset < offset_range.end
             ):
-                return each
+                return offset_range
         raise ReplayError(
             f"{record.topic}-{record.partition} at offset {record.offset} is in no range of this "
             "replay"
@@ -134,7 +134,7 @@ def to_records(batch: ArrowRecordBatch) -> Iterator[list[Record]]:
     records = [
         Record(
             topic, partition, offset, timestamp, kind, key, value,
-            tuple((each["key"], each["value"]) for each in pairs or ()),
+            tuple((pair["key"], pair["value"]) for pair in pairs or ()),
         )
         for topic, partition, offset, timestamp, kind, key, value, pairs in zip(
             *columns, headers.to_pylist(), strict=True

@@ -102,7 +102,7 @@ def _run_stages(
 ) -> float:
     """Write the rows of all unfinished ranges. Returns the duration in seconds."""
     left = unfinished_ranges(run.ranges, run.done())
-    total = sum(each.size for each in left)
+    total = sum(remaining.size for remaining in left)
     host = driver_host(run.spark)
     with ProgressServer(host or "127.0.0.1", total, on_progress, job.max_errors) as progress:
         if host is not None:
@@ -140,9 +140,11 @@ def check_plan(ranges: Sequence[OffsetRange], run_id: str | None) -> None:
         raise ConfigError(
             f"run_id={shown_option(run_id)} names a folder: use letters, digits, '.', '_', '-'"
         )
-    if len({each.topic for each in ranges}) > 1:
+    if len({offset_range.topic for offset_range in ranges}) > 1:
         raise ConfigError("the ranges are of several topics: replay one topic at a time")
-    by_partition = sorted((each.partition, each.start, each.end) for each in ranges)
+    by_partition = sorted(
+        (offset_range.partition, offset_range.start, offset_range.end) for offset_range in ranges
+    )
     for (one, _, end), (other, start, _) in pairwise(by_partition):
         if one == other and start < end:
             raise ConfigError(
@@ -154,8 +156,8 @@ def check_same_topic(
     run_id: str, stored: Sequence[OffsetRange], planned: Sequence[OffsetRange]
 ) -> None:
     """Raise ReplayError if the topic was deleted and created again since the run was planned."""
-    before = {each.topic_id for each in stored} - {None}
-    now = {each.topic_id for each in planned} - {None}
+    before = {stored_range.topic_id for stored_range in stored} - {None}
+    now = {offset_range.topic_id for offset_range in planned} - {None}
     if before and now and before != now:
         raise ReplayError(
             f"topic {stored[0].topic} of run {run_id} was deleted and created again (its id was "
@@ -192,12 +194,17 @@ class ReplayRun:
         folder = f"{sink.rstrip('/')}/runs/run_id={run_id}"
         stored = read_lines(spark, folder)
         if stored is None:
-            plan = {"target": target, "ranges": [each._asdict() for each in planned]}
+            plan = {
+                "target": target,
+                "ranges": [offset_range._asdict() for offset_range in planned],
+            }
             frame = _one_line(spark, json.dumps(plan))
             frame.coalesce(1).write.mode("error").text(folder)
             return cls(spark, sink, run_id, planned, resumed=False)
         known, ranges = _stored_plan(stored, folder)
-        topics = {each.topic for each in planned} - {each.topic for each in ranges}
+        topics = {offset_range.topic for offset_range in planned} - {
+            offset_range.topic for offset_range in ranges
+        }
         if known != target or topics:
             raise ReplayError(
                 f"run {run_id} in {sink} has the target {known} and the topic "
@@ -214,14 +221,14 @@ class ReplayRun:
         if rows is None:
             return []
         found = rows.select("topic", "partition", "range_start", "range_end").distinct().collect()
-        return [(each[0], each[1], each[2], each[3]) for each in found]
+        return [(candidate[0], candidate[1], candidate[2], candidate[3]) for candidate in found]
 
     def counts_of(self, ranges: Sequence[OffsetRange]) -> tuple[int, int]:
         """The number of rows and of failed rows in these ranges."""
         rows = self._written()
         if rows is None or not ranges:
             return 0, 0
-        first = {each.partition: each.start for each in reversed(ranges)}
+        first = {offset_range.partition: offset_range.start for offset_range in reversed(ranges)}
         counted = (
             rows.selectExpr("partition", "range_start", "int(outcome = 'error') AS failed")
             .groupBy("partition", "range_start")
@@ -267,7 +274,10 @@ def _stored_plan(lines: Sequence[str], folder: str) -> tuple[str, list[OffsetRan
     try:
         (line,) = lines
         plan = msgspec.json.decode(line, type=_Plan)
-        given = [list(OffsetRange(**cast("dict[str, Any]", each))) for each in plan.ranges]
+        given = [
+            list(OffsetRange(**cast("dict[str, Any]", offset_range)))
+            for offset_range in plan.ranges
+        ]
         return plan.target, msgspec.convert(given, list[OffsetRange])
     except (ValueError, TypeError, RecursionError) as error:
         raise ReplayError(

@@ -110,8 +110,10 @@ class StreamReplaySettings:
         spark.addArtifacts(*self.py_files, pyfile=True)
         if is_connected(spark):
             # Without Spark Connect, Spark does this.
-            for each in map(Path, self.py_files):
-                place = str(each.parent.resolve() if each.suffix == ".py" else each.resolve())
+            for py_file in map(Path, self.py_files):
+                place = str(
+                    py_file.parent.resolve() if py_file.suffix == ".py" else py_file.resolve()
+                )
                 if place not in sys.path:
                     sys.path.append(place)
             invalidate_caches()

@@ -45,7 +45,7 @@ def failed_ranges(
             f"the failed records of run {report.run_id} are in more than {most:,} ranges: replay "
             "all of its ranges again, or raise most="
         )
-    topic_ids = {each.topic: each.topic_id for each in report.ranges}
+    topic_ids = {offset_range.topic: offset_range.topic_id for offset_range in report.ranges}
     return [
         OffsetRange(topic, partition, lo, hi, topic_id=topic_ids.get(topic))
         for topic, partition, lo, hi in rows

@@ -49,8 +49,12 @@ def spark_type(returned: object) -> str:
     """
     annotation = _returned_by(returned)
     found = _type_of(annotation)
-    kinds = [each for each in _alternatives(found) if not isinstance(each, inspect.NoneType)]
-    if kinds and all(isinstance(each, inspect.BytesType) for each in kinds):
+    kinds = [
+        alternative
+        for alternative in _alternatives(found)
+        if not isinstance(alternative, inspect.NoneType)
+    ]
+    if kinds and all(isinstance(kind, inspect.BytesType) for kind in kinds):
         return "binary"
     return _written(found, (), annotation)
 
@@ -89,7 +93,11 @@ def _alternatives(kind: inspect.Type) -> Iterable[inspect.Type]:
 def _written(kind: inspect.Type, inside: tuple[object, ...], annotation: object) -> str:
     """The type in Spark's notation. ``inside`` are the classes that contain it: none of them may
     occur in it again."""
-    kinds = [each for each in _alternatives(kind) if not isinstance(each, inspect.NoneType)]
+    kinds = [
+        alternative
+        for alternative in _alternatives(kind)
+        if not isinstance(alternative, inspect.NoneType)
+    ]
     if len(kinds) == 1:
         (kind,) = kinds
         if type(kind) in _SCALARS:
@@ -98,11 +106,11 @@ def _written(kind: inspect.Type, inside: tuple[object, ...], annotation: object)
             values: Iterable[object] = (
                 kind.values
                 if isinstance(kind, inspect.LiteralType)
-                else [each.value for each in kind.cls]
+                else [cl.value for cl in kind.cls]
             )
-            if all(isinstance(each, str) for each in values):
+            if all(isinstance(value, str) for value in values):
                 return "string"
-            if all(type(each) is int for each in values):
+            if all(type(value) is int for value in values):
                 return "bigint"
         if isinstance(kind, _LISTS):
             return f"array<{_written(kind.item_type, inside, annotation)}>"
@@ -111,7 +119,7 @@ def _written(kind: inspect.Type, inside: tuple[object, ...], annotation: object)
         fields = _fields(kind)
         if fields is not None and getattr(kind, "cls", None) not in inside:
             around = (*inside, getattr(kind, "cls", None))
-            return f"struct<{','.join(_field(*each, around, annotation) for each in fields)}>"
+            return f"struct<{','.join(_field(*field, around, annotation) for field in fields)}>"
     raise ConfigError(
         f"{shown_option(str(annotation))} has no single type in Spark (because of "
         f"{shown_option(str(kind))}): {_FALLBACK}"
@@ -128,7 +136,7 @@ def _fields(kind: inspect.Type) -> list[tuple[str, inspect.Type]] | None:
         tag = (
             [] if kind.tag_field is None else [(kind.tag_field, inspect.type_info(type(kind.tag)))]
         )
-        return [*tag, *((each.encode_name, each.type) for each in kind.fields)]
+        return [*tag, *((field.encode_name, field.type) for field in kind.fields)]
     if isinstance(kind, (inspect.DataclassType, inspect.TypedDictType)):
-        return [(each.encode_name, each.type) for each in kind.fields]
+        return [(field.encode_name, field.type) for field in kind.fields]
     return None

@@ -205,7 +205,9 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
         given = cast("dict[str, list[object]]", json.loads(text))
         found = {topic: tuple(numbers) for topic, numbers in given.items()}
         valid = all(found.values()) and all(
-            type(number) is int and number >= 0 for each in found.values() for number in each
+            type(number) is int and number >= 0
+            for candidate in found.values()
+            for number in candidate
         )
     except (ValueError, TypeError, AttributeError, RecursionError):
         found, valid = {}, False
@@ -223,17 +225,17 @@ def _ranges(text: str | None, topics: TopicSelection) -> tuple[OffsetRange, ...]
     if topics.pattern is not None or topics.partitions is not None:
         raise ConfigError("ranges= selects partitions: select the topics with topic=")
     try:
-        ranges = tuple(_range(*each) for each in json.loads(text))
+        ranges = tuple(_range(*load) for load in json.loads(text))
     except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
             f'ranges={shown_option(text)}: as JSON, [["topic", partition, start, end], ...], '
             "each start at most its end; a topic id may follow"
         ) from error
-    for each in ranges:
-        if each.topic not in topics.names:
+    for offset_range in ranges:
+        if offset_range.topic not in topics.names:
             raise ConfigError(
-                f"ranges= has a range of topic {shown_option(each.topic)}, and the source reads "
-                f"{topics}: add the topic there"
+                f"ranges= has a range of topic {shown_option(offset_range.topic)}, and the source"
+                f" reads {topics}: add the topic there"
             )
     return ranges
 

@@ -53,7 +53,7 @@ def _offset(name: str, text: str) -> int:
 def _by_partition(name: str, text: str) -> object:
     try:
         given = cast("Mapping[str, object]", json.loads(text))
-        if given and all(isinstance(each, dict) for each in given.values()):
+        if given and all(isinstance(given_item, dict) for given_item in given.values()):
             by_topic = cast("Mapping[str, Mapping[str, object]]", given)
             return {topic: _of_topic(name, offsets) for topic, offsets in by_topic.items()}
         return _of_topic(name, given)

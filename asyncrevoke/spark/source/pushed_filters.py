@@ -57,7 +57,7 @@ class Interval:
 
     def hull(self, values: Iterable[int]) -> Interval:
         """The smallest interval with those of these numbers that are in this one."""
-        found = [each for each in values if self.least <= each <= self.most]
+        found = [value for value in values if self.least <= value <= self.most]
         return Interval(min(found), max(found)) if found else Interval(0, -1)
 
 
@@ -75,11 +75,11 @@ class PushedFilters:
     def narrow(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         """The parts of these ranges that pass all filters but ``since``."""
         return [
-            self._cut(each)
-            for each in ranges
-            if (self.topics is None or each.topic in self.topics)
-            and (self.partitions is None or each.partition in self.partitions)
-            and self.partition.least <= each.partition <= self.partition.most
+            self._cut(offset_range)
+            for offset_range in ranges
+            if (self.topics is None or offset_range.topic in self.topics)
+            and (self.partitions is None or offset_range.partition in self.partitions)
+            and self.partition.least <= offset_range.partition <= self.partition.most
         ]
 
     def _cut(self, part: OffsetRange) -> OffsetRange:
@@ -90,10 +90,10 @@ class PushedFilters:
 def push(filters: Sequence[Filter]) -> tuple[PushedFilters, list[Filter]]:
     """The filters that the source applies, and those that Spark still has to apply."""
     pushed, left = PushedFilters(), list[Filter]()
-    for each in filters:
-        pushed, applied = _add(pushed, each)
+    for condition in filters:
+        pushed, applied = _add(pushed, condition)
         if not applied:
-            left.append(each)
+            left.append(condition)
     return pushed, left
 
 
@@ -121,9 +121,9 @@ def _add(pushed: PushedFilters, each: Filter) -> tuple[PushedFilters, bool]:
 def _add_list(
     pushed: PushedFilters, column: str, values: Sequence[object]
 ) -> tuple[PushedFilters, bool]:
-    numbers = [each for each in values if type(each) is int]
+    numbers = [value for value in values if type(value) is int]
     if column == "topic":
-        return _with_topics(pushed, {each for each in values if isinstance(each, str)}), True
+        return _with_topics(pushed, {value for value in values if isinstance(value, str)}), True
     if len(numbers) < len(values):
         return pushed, False
     if column == "partition":

@@ -33,16 +33,19 @@ def parts_of(ranges: Iterable[OffsetRange], min_offsets: int = 1) -> list[Part]:
     that each task has at least ``min_offsets``, if there are as many."""
     tasks: list[list[OffsetRange]] = [[]]
     size = 0
-    for each in sorted((each for each in ranges if each.size), key=lambda each: each.size):
+    for offset_range in sorted(
+        (offset_range for offset_range in ranges if offset_range.size),
+        key=lambda offset_range: offset_range.size,
+    ):
         if size >= min_offsets:
             tasks.append([])
             size = 0
-        tasks[-1].append(each)
-        size += each.size
+        tasks[-1].append(offset_range)
+        size += offset_range.size
     if size < min_offsets and len(tasks) > 1:
         rest = tasks.pop()
         tasks[-1] += rest
-    return [Part(each) for each in sorted(sorted(each) for each in tasks)]
+    return [Part(task) for task in sorted(sorted(task) for task in tasks)]
 
 
 class RangeRows:
@@ -54,7 +57,7 @@ class RangeRows:
 
     def read(self, ranges: Sequence[OffsetRange]) -> Generator[ArrowRecordBatch]:
         """The rows of ranges; called in a task."""
-        for _, of_topic in groupby(ranges, lambda each: each.topic):
+        for _, of_topic in groupby(ranges, lambda offset_range: offset_range.topic):
             yield from self._rows_of(list(of_topic))
 
     def _rows_of(self, ranges: Sequence[OffsetRange]) -> Generator[ArrowRecordBatch]:
@@ -98,7 +101,7 @@ class RangeRows:
         )
         in_batches: dict[OffsetRange, BatchColumns] = {}
         for read in read_ahead(reader, reader.read_batches):
-            for each, batches in read:
-                if each not in in_batches:
-                    in_batches[each] = BatchColumns(each, self._columns)
-                yield from in_batches[each].rows(batches)
+            for read_range, batches in read:
+                if read_range not in in_batches:
+                    in_batches[read_range] = BatchColumns(read_range, self._columns)
+                yield from in_batches[read_range].rows(batches)

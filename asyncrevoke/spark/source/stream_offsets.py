@@ -77,7 +77,7 @@ class StreamOffsets(NamedTuple):
     def without(self, topics: frozenset[str]) -> StreamOffsets:
         """The offsets of all topics but these."""
         return StreamOffsets(
-            {name: each for name, each in self.topic_ids.items() if name not in topics},
+            {name: topic_id for name, topic_id in self.topic_ids.items() if name not in topics},
             {tp: offset for tp, offset in self.offsets.items() if tp.topic not in topics},
         )
 
@@ -176,12 +176,16 @@ def check_no_loss(loss: Loss) -> None:
 def check_new_partitions(start: StreamOffsets, ranges: Iterable[OffsetRange]) -> None:
     """Raise DataLossError if retention has removed records of a partition that a query at ``start``
     has not read before."""
-    cut = [each for each in ranges if each.missing and each.topic_partition not in start.offsets]
+    cut = [
+        offset_range
+        for offset_range in ranges
+        if offset_range.missing and offset_range.topic_partition not in start.offsets
+    ]
     if cut:
         begins = "; ".join(
-            f"{each.topic_partition} is new to the query and begins at offset {each.start} instead "
-            f"of {FIRST_OF_NEW_PARTITION}"
-            for each in cut
+            f"{cut_range.topic_partition} is new to the query and begins at offset"
+            f" {cut_range.start} instead of {FIRST_OF_NEW_PARTITION}"
+            for cut_range in cut
         )
         raise DataLossError(
             f"{begins}: retention has removed the records before; set "

@@ -72,8 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             find_ranges(options.config(), options.topics, options.start, "latest", options.missing)
         )
         return StreamOffsets(
-            {each.topic: each.topic_id for each in ranges},
-            {each.topic_partition: each.start for each in ranges},
+            {offset_range.topic: offset_range.topic_id for offset_range in ranges},
+            {offset_range.topic_partition: offset_range.start for offset_range in ranges},
         ).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -179,12 +179,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _limited(log: LogBounds, target: LogBounds) -> LogBounds:
     """The bounds up to the offsets of ``target``, without later topics and partitions."""
-    same = {name for name, each in target.topic_ids.items() if log.topic_ids.get(name) == each}
+    same = {
+        name for name, topic_id in target.topic_ids.items() if log.topic_ids.get(name) == topic_id
+    }
     last = {
         tp: min(log.last[tp], end)
         for tp, end in target.last.items()
         if tp.topic in same and tp in log.last
     }
     return log._replace(
-        topic_ids={name: each for name, each in log.topic_ids.items() if name in same}, last=last
+        topic_ids={name: topic_id for name, topic_id in log.topic_ids.items() if name in same},
+        last=last,
     )

@@ -43,7 +43,7 @@ class TableReader(DataSourceReader):
     def _narrowed(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         narrow = self._filters.narrow(ranges)
         since = self._filters.since
-        if since is None or not any(each.size for each in narrow):
+        if since is None or not any(narrow_range.size for narrow_range in narrow):
             return narrow
         return run_blocking(begin_at_time(self._options.config(), narrow, since))
 

@@ -161,10 +161,10 @@ class Brokers(Generic[LogT, GroupT]):
             topics=(
                 *(self._describe(name) for name in names),
                 *(
-                    self._describe(by_id[each])
-                    if each in by_id
-                    else TopicMetadata(error=unknown, name="", topic_id=each)
-                    for each in message.topic_ids
+                    self._describe(by_id[topic_id])
+                    if topic_id in by_id
+                    else TopicMetadata(error=unknown, name="", topic_id=topic_id)
+                    for topic_id in message.topic_ids
                 ),
             ),
             cluster_id="simulated",

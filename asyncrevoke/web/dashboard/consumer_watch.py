@@ -241,7 +241,10 @@ def _unavailable(health: Health) -> Iterator[Unavailable]:
         yield Unavailable(held.to_topic, f"{records} cannot be written to it: {held.reason}")
     for broker, seconds in health.throttled_brokers.items():
         yield Unavailable(broker, f"a quota throttles this consumer for {seconds:.0f} s more")
-    failed = {TopicPartition(each.topic, each.partition): each for each in health.failure_pauses}
+    failed = {
+        TopicPartition(failure_pause.topic, failure_pause.partition): failure_pause
+        for failure_pause in health.failure_pauses
+    }
     for partition in sorted(health.paused_partitions | failed.keys()):
         if (pause := failed.get(partition)) is None:
             yield Unavailable(str(partition), "the partition is paused")

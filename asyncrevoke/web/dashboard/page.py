@@ -53,8 +53,10 @@ def parts(history: History, ago: float, dead_letter_topics: Sequence[str] = ()) 
         revocations=_pending(history) if live else _revoking(history, until),
         places=sorted(places, key=lambda place: (-(place.lag or 0), place.partition)),
         inside=any(place.in_flight is not None for place in places),
-        handlers=[each for owner in history.handlers.values() for each in owner],
-        unavailable=[(owner, each) for owner, all_ in history.unavailable.items() for each in all_],
+        handlers=[call for owner in history.handlers.values() for call in owner],
+        unavailable=[
+            (owner, member) for owner, all_ in history.unavailable.items() for member in all_
+        ],
         dead_letters=history.dead_letters.most_common(_MOST_ROWS),
         dead_letter_topics=dead_letter_topics,
         letters=list(reversed(history.letters)),

@@ -30,7 +30,7 @@ def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:
         "handled and not committed": result.uncommitted,
         "out of order": result.disorder,
     }
-    found += [f"{len(each)} {name}" for name, each in counts.items() if each]
+    found += [f"{len(count)} {name}" for name, count in counts.items() if count]
     if max_stall is not None and result.longest_stall > max_stall:
         found.append(
             f"a kept partition stalled for {result.longest_stall:.2f} s (at most {max_stall:g} s "
