@@ -135,15 +135,15 @@ def main() -> int:
         with Stage(size) as stage:
             outcomes += asyncio.run(play(args, stage, folder / f"{size}"))
     found = [outcome.check_run for outcome in outcomes]
-    failed = sum(bool(each.faults) for each in found)
+    failed = sum(bool(candidate.faults) for candidate in found)
     print(
         f"{len(found) - failed} of {len(found)} runs as they should be, "
-        f"{sum(each.produced for each in found)} records: "
-        f"{sum(each.lost for each in found)} lost, "
-        f"{sum(each.repeated for each in found)} repeated "
-        f"({sum(each.not_permitted for each in found)} not permitted), "
-        f"{sum(each.out_of_order for each in found)} out of order; longest stall "
-        f"{max((each.longest_stall for each in found), default=0.0):.1f} s; "
+        f"{sum(candidate.produced for candidate in found)} records: "
+        f"{sum(candidate.lost for candidate in found)} lost, "
+        f"{sum(candidate.repeated for candidate in found)} repeated "
+        f"({sum(candidate.not_permitted for candidate in found)} not permitted), "
+        f"{sum(candidate.out_of_order for candidate in found)} out of order; longest stall "
+        f"{max((candidate.longest_stall for candidate in found), default=0.0):.1f} s; "
         f"{time.monotonic() - began:.0f} s"
     )
     return 1 if failed else 0

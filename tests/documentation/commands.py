@@ -58,7 +58,9 @@ def check_command(words: list[str], folder: Path) -> None:
     elif program == "kubectl":
         assert arguments == ["apply", "--filename", "kubernetes/"], arguments
     elif program == "spark-submit":
-        script = next(each for each in arguments if re.search(r"examples/\w+\.py$", each))
+        script = next(
+            argument for argument in arguments if re.search(r"examples/\w+\.py$", argument)
+        )
         assert (ROOT / script.removeprefix("local:///opt/app/")).is_file(), script
     elif program == "python" and arguments[0].endswith(".py"):
         assert (ROOT / arguments[0]).is_file(), f"{arguments[0]} does not exist"
@@ -91,7 +93,7 @@ def _requirements(arguments: list[str]) -> list[str]:
     if arguments[:1] == ["--constraint"]:
         assert (ROOT / arguments[1]).is_file(), f"{arguments[1]} does not exist"
         arguments = arguments[2:]
-    return [each for each in arguments if each != "--editable"]
+    return [argument for argument in arguments if argument != "--editable"]
 
 
 def configured() -> configparser.ConfigParser:

@@ -41,7 +41,7 @@ class LoggingCall(NamedTuple):
 
 def declared() -> dict[str, LogEvent]:
     """Each event by the name of its declaration."""
-    return {name: each for name, each in vars(log_events).items() if isinstance(each, LogEvent)}
+    return {name: var for name, var in vars(log_events).items() if isinstance(var, LogEvent)}
 
 
 def meanings() -> dict[str, str]:

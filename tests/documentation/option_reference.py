@@ -78,7 +78,7 @@ def values_of(meaning: object) -> Iterator[str]:
             yield from values_of(part)
         elif get_origin(part) is Callable:
             parameters, result = get_args(part)
-            names = ", ".join(each.__name__ for each in parameters)
+            names = ", ".join(parameter.__name__ for parameter in parameters)
             yield f"Callable[[{names}], {result.__name__}]"
         else:
             yield part.__name__ if isinstance(part, type) else f'"{part}"'

@@ -96,7 +96,7 @@ def test_every_decision_is_listed_and_has_the_same_parts() -> None:
 def test_the_blocks_of_every_page_are_collected() -> None:
     patterns = re.findall(r'"([\w*/]+\.md)"', (ROOT / "conftest.py").read_text())
     pages = [page.relative_to(ROOT) for page in PAGES]
-    assert [page for page in pages if not any(page.match(each) for each in patterns)] == []
+    assert [page for page in pages if not any(page.match(pattern) for pattern in patterns)] == []
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -90,7 +90,10 @@ async def until_committed(broker: RunningBroker, topic: str) -> None:
         async with asyncio.timeout(DEADLINE):
             while True:
                 found = await reader.committed(*partitions)
-                if sum(each.offset for each in found.values() if each is not None) == RECORDS:
+                if (
+                    sum(candidate.offset for candidate in found.values() if candidate is not None)
+                    == RECORDS
+                ):
                     return
                 await asyncio.sleep(0.1)
 

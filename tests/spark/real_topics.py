@@ -87,7 +87,7 @@ def ended_ranges(address: str, topic: str, *ends: int) -> list[OffsetRange]:
     deadline = time.monotonic() + _DEADLINE
     while True:
         ranges = resolve_ranges(address, topic)
-        if tuple(each.end for each in ranges) == ends:
+        if tuple(offset_range.end for offset_range in ranges) == ends:
             return ranges
         assert time.monotonic() < deadline, ranges
         time.sleep(0.05)

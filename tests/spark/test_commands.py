@@ -67,7 +67,7 @@ def test_partitions_that_the_checkpoint_does_not_have_are_named(
     again = CliRunner().invoke(commands, words)
     assert f"{start}has committed 0." in again.output
     moves = json.loads(CliRunner().invoke(commands, [*words, "--json"]).stdout)["moves"]
-    assert [(each["partition"], each["to"], each["new"]) for each in moves] == [
+    assert [(move["partition"], move["to"], move["new"]) for move in moves] == [
         (0, 0, False),
         (1, 0, True),
     ]

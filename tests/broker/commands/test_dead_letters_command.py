@@ -67,7 +67,7 @@ async def write(kafka: HandlerTopic, count: int) -> None:
 
 async def written(kafka: HandlerTopic) -> list[Record]:
     async with DeadLetterTopic(kafka.topic, bootstrap_servers=kafka.address) as topic:
-        return [each.record async for each in topic.letters()]
+        return [letter.record async for letter in topic.letters()]
 
 
 @pytest.mark.kafka_topic(partitions=1)
@@ -94,13 +94,13 @@ def test_dead_letters_are_listed_shown_and_replayed_once(kafka: HandlerTopic) ->
     assert "3 sent" in again.stdout
     assert "2 sent before" in again.stdout
     records = asyncio.run(written(kafka))
-    assert [each.value for each in records] == [b"1", b"3", b"0", b"2", b"4"]
+    assert [record.value for record in records] == [b"1", b"3", b"0", b"2", b"4"]
     assert records[0].headers == (
         ("n", b"1"),
         ("asyncrevoke-replays", b"1"),
         ("asyncrevoke-replayed-timestamp", b"1700000000001"),
     )
-    assert all(abs(each.timestamp / 1000 - time.time()) < 60 for each in records)
+    assert all(abs(record.timestamp / 1000 - time.time()) < 60 for record in records)
     with open(f"{kafka.dead}.replay.jsonl", encoding="utf-8") as file:
         sent = [line for line in map(json.loads, file) if line["line"] == "sent"]
     assert [(line["offset"], line["to_topic"], line["to_offset"]) for line in sent] == [
@@ -129,7 +129,7 @@ def test_an_interrupted_replay_goes_on_without_sending_twice(
     assert "0:499: an interrupted replay may have sent it (--resend-in-doubt" in resumed.stdout
     assert command("replay", kafka.dead, "--resend-in-doubt").exit_code == 0
     records = asyncio.run(written(kafka))
-    assert [int(each.value or b"") for each in records] == list(range(500))
+    assert [int(record.value or b"") for record in records] == list(range(500))
 
 
 @pytest.mark.kafka_topic(partitions=1)
@@ -160,7 +160,7 @@ def test_a_replay_keeps_original_timestamps_where_the_topic_does(kafka: HandlerT
     assert "the topic must exist" in missing.output
     assert command("replay", kafka.dead, *original).exit_code == 0
     records = asyncio.run(written(kafka))
-    assert [each.timestamp for each in records] == [1_700_000_000_000 + n for n in range(3)]
+    assert [record.timestamp for record in records] == [1_700_000_000_000 + n for n in range(3)]
 
 
 def test_a_topic_that_does_not_exist_and_wrong_options_are_named(kafka: HandlerTopic) -> None:

@@ -85,7 +85,7 @@ class Authority:
         path = self._folder / f"{name}.pem"
         path.write_bytes(
             key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-            + b"".join(each.bytes() for each in issued.cert_chain_pems)
+            + b"".join(cert_chain_pem.bytes() for cert_chain_pem in issued.cert_chain_pems)
         )
         return str(path)
 
@@ -102,7 +102,7 @@ class WithBothScrams(Security):
     @override
     def format_arguments(self) -> list[str]:
         arguments = super().format_arguments()
-        return arguments + [each.replace("SHA-256", "SHA-512") for each in arguments]
+        return arguments + [argument.replace("SHA-256", "SHA-512") for argument in arguments]
 
 
 class SecureBroker:

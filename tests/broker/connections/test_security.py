@@ -147,9 +147,9 @@ async def test_a_producer_and_a_consumer_outlive_their_sessions(
             assert not step.lost
     assert seen == [b"%d" % number for number in range(count)]
     warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert not [each for each in warnings if each.startswith("membership")]
+    assert not [warning for warning in warnings if warning.startswith("membership")]
     if slowest < LEAST_REST - 0.05:
-        assert not [each for each in warnings if each.startswith("waiting for a broker")]
+        assert not [warning for warning in warnings if warning.startswith("waiting for a broker")]
 
 
 # --- access control ------------------------------------------------------------------------------
@@ -252,13 +252,13 @@ async def test_no_secret_and_no_content_of_a_record_is_shown_anywhere(
         for value in b'{"number": 1}', b'{"number": "%s"}' % VALUE.encode(), VALUE.encode():
             await producer.publish(topic, value, key=KEY, headers={"h": HEADER})
         sent = "sent to the dead letter"
-        while sum(sent in each.getMessage() for each in caplog.records) < 2:  # noqa: ASYNC110
+        while sum(sent in record.getMessage() for record in caplog.records) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         await consumer.commit()
         shown += [await pages_of(web), repr(consumer), repr(consumer.health())]
         shown += [repr(consumer.config), repr(consumer.probe().details()), repr(sink)]
         shown.append(generate_latest(registry).decode())
-    shown += [logging.Formatter().format(each) for each in caplog.records]
+    shown += [logging.Formatter().format(record) for record in caplog.records]
     if listener == "BEARER":
         secrets += [
             part

@@ -75,7 +75,9 @@ def member_of(numbers: Numbers, protocol: str) -> NumberedMember:
 
 def coordinator_of(consumer: Consumer, cluster: TunnelledCluster) -> KafkaBroker:
     address = consumer.health().coordinator
-    (found,) = (each for each in cluster.brokers if address == f"{HOST}:{cluster.ways[each.port]}")
+    (found,) = (
+        broker for broker in cluster.brokers if address == f"{HOST}:{cluster.ways[broker.port]}"
+    )
     return found
 
 
@@ -170,18 +172,20 @@ async def test_an_idle_group_keeps_its_partitions_while_another_broker_becomes_i
     ):
         members = (first, second)
         await until(
-            lambda: all(len(each.consumer.assignment()) == 3 for each in members), "their halves"
+            lambda: all(len(member.consumer.assignment()) == 3 for member in members),
+            "their halves",
         )
-        assigned = [each.consumer.assignment() for each in members]
+        assigned = [member.consumer.assignment() for member in members]
         frozen = coordinator_of(first.consumer, three)
         before = first.consumer.health().coordinator
         begun = time.monotonic()
         frozen.pause()
         try:
             while time.monotonic() - begun < OBSERVED:
-                assert [each.consumer.assignment() for each in members] == assigned
+                assert [member.consumer.assignment() for member in members] == assigned
                 assert (
-                    max(each.consumer.health().heartbeat_age or 0.0 for each in members) < SESSION
+                    max(member.consumer.health().heartbeat_age or 0.0 for member in members)
+                    < SESSION
                 )
                 await asyncio.sleep(0.1)
             assert first.consumer.health().coordinator != before

@@ -74,7 +74,9 @@ class Members:
             except GroupsError:  # there is none yet
                 return set()
         return {
-            each.member_id for each in members if each.group_instance_id == name and each.assigned
+            member.member_id
+            for member in members
+            if member.group_instance_id == name and member.assigned
         }
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:

@@ -109,14 +109,18 @@ async def test_a_blocked_member_stays_in_the_group_when_the_coordinator_moves(
         await numbers.send(6)
         await until(member.blocked.is_set, "its loop is blocked")
         (gone,) = (
-            each for each in kafka_cluster.brokers if each.bootstrap_servers == member.coordinator
+            broker
+            for broker in kafka_cluster.brokers
+            if broker.bootstrap_servers == member.coordinator
         )
         try:
             with caplog.at_level(logging.INFO, "asyncrevoke"):
                 await asyncio.to_thread(gone.stop)
                 await until(lambda: "blocked" in caplog.text, "the thread has taken over")
                 numbers.around = ",".join(
-                    each.bootstrap_servers for each in kafka_cluster.brokers if each is not gone
+                    broker.bootstrap_servers
+                    for broker in kafka_cluster.brokers
+                    if broker is not gone
                 )
                 await coordinated_by_another(numbers, gone.bootstrap_servers)
                 # Several heartbeats of the thread go to the old one.

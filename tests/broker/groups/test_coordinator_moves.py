@@ -21,7 +21,7 @@ WAYS = ["orderly", "killed", pytest.param("frozen", marks=pytest.mark.slow)]
 
 def coordinator_of(consumer: Consumer, cluster: KafkaCluster) -> KafkaBroker:
     address = consumer.health().coordinator
-    (coordinator,) = (each for each in cluster.brokers if each.bootstrap_servers == address)
+    (coordinator,) = (broker for broker in cluster.brokers if broker.bootstrap_servers == address)
     return coordinator
 
 
@@ -45,7 +45,7 @@ async def test_a_coordinator_failure_repeats_no_record_and_lookups_back_off(
             gone = coordinator_of(consumer, kafka_cluster)
             # A frozen one would keep whoever asks it for a long time.
             numbers.around = ",".join(
-                each.bootstrap_servers for each in kafka_cluster.brokers if each is not gone
+                broker.bootstrap_servers for broker in kafka_cluster.brokers if broker is not gone
             )
             with caplog.at_level(logging.DEBUG, "asyncrevoke"):
                 caplog.clear()

@@ -105,8 +105,8 @@ async def test_each_record_goes_to_its_handler_while_a_member_joins_and_leaves(
         assert sorted(handled.by_handler[kind]) == expected
     assert handled.by_handler["unknown"] == []
     assert all(numbers == sorted(numbers) for numbers in handled.by_key.values())
-    assert sorted(int(dict(each.headers)["number"] or b"") for each in letters) == unmatched
-    assert {dict(each.headers)["asyncrevoke-error-type"] for each in letters} == {
+    assert sorted(int(dict(letter.headers)["number"] or b"") for letter in letters) == unmatched
+    assert {dict(letter.headers)["asyncrevoke-error-type"] for letter in letters} == {
         b"asyncrevoke.errors.UnmatchedRecordError"
     }
     assert await kafka.committed() == 3000

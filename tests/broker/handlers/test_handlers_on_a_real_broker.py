@@ -118,7 +118,9 @@ async def test_a_failed_record_is_retried_and_then_dead_lettered(
     assert await kafka.committed() == 40
     assert [attempt for number, attempt in calls if number == 20] == [1, 2, 3]
     assert [attempt for number, attempt in calls if number == 17] == [1, 2]
-    letters = sorted(await kafka.dead_letters(4), key=lambda each: int(each.value or b""))
+    letters = sorted(
+        await kafka.dead_letters(4), key=lambda dead_letter: int(dead_letter.value or b"")
+    )
     assert [each.value for each in letters] == [b"0", b"10", b"20", b"30"]
     letter = letters[2]
     assert letter.key == b"k6"
@@ -157,7 +159,7 @@ async def test_undecodable_values_and_tombstones_go_to_the_dead_letter_topic(
         letters = await kafka.dead_letters(3)
         await until(lambda: numbers == [7])
         consumer.stop()
-    assert {(each.key, each.value) for each in letters} == {
+    assert {(letter.key, letter.value) for letter in letters} == {
         (b"a", b"no number"),
         (b"b", None),
         (None, None),
@@ -265,8 +267,8 @@ async def test_batches_are_of_one_partition_in_order_and_failed_values_are_tried
 
     @consumer.handler(kafka.topic, batch=True, max_records=20, max_wait=0.1, retry=SOON)
     async def store(numbers: list[int], records: list[Record], context: HandlerContext) -> None:
-        assert len({each.partition for each in records}) == 1
-        assert [each.offset for each in records] == sorted(each.offset for each in records)
+        assert len({record.partition for record in records}) == 1
+        assert [record.offset for record in records] == sorted(record.offset for record in records)
         assert len(numbers) <= 20
         if context.attempt > 1:
             again.append(numbers)

@@ -56,11 +56,11 @@ async def test_each_result_is_published_once_to_the_partition_that_java_would_ch
         found = await read(kafka, results, 5000)
         consumer.stop()
     assert await kafka.committed() == 5000
-    assert sorted(json.loads(each.value or b"")["twice"] for each in found) == list(
+    assert sorted(json.loads(candidate.value or b"")["twice"] for candidate in found) == list(
         range(0, 10_000, 2)
     )
     # As aiokafka's producer, which hashes like Java's, has chosen for the same keys.
-    assert {(each.key, each.partition) for each in found} == {
+    assert {(candidate.key, candidate.partition) for candidate in found} == {
         (key, (murmur2(key) & 0x7FFFFFFF) % 3) for key in (b"k%d" % n for n in range(7))
     }
 
@@ -113,7 +113,7 @@ async def test_a_result_topic_that_does_not_exist_pauses_the_partition_until_it_
         consumer.resume(tp)
         found = await read(kafka, results, 10)
         consumer.stop()
-    assert {each.value for each in found} == {b"%d" % number for number in range(10)}
+    assert {candidate.value for candidate in found} == {b"%d" % number for number in range(10)}
     assert await kafka.committed() == 10
 
 
@@ -139,7 +139,7 @@ async def test_results_go_to_a_topic_that_is_created_again_with_fewer_partitions
         await kafka.produce(50)
         found = await read(kafka, results, 50)
         consumer.stop()
-    assert sorted(int(each.value or b"") for each in found) == list(range(50))
+    assert sorted(int(candidate.value or b"") for candidate in found) == list(range(50))
     assert await kafka.committed() == 100
 
 
@@ -170,10 +170,10 @@ async def test_several_results_and_those_of_batches_are_published(kafka: Handler
         of_others = await read(kafka, others, 20)
         consumer.stop()
     assert await kafka.committed() == 20
-    assert {each.partition for each in of_results} == {1}
-    assert {each.key for each in of_results} == {b"a"}
-    assert all(each.headers == (("of", each.value),) for each in of_others)
-    assert {(each.key, each.timestamp) for each in of_others} == {(b"b", 7)}
+    assert {of_result.partition for of_result in of_results} == {1}
+    assert {of_result.key for of_result in of_results} == {b"a"}
+    assert all(of_other.headers == (("of", of_other.value),) for of_other in of_others)
+    assert {(of_other.key, of_other.timestamp) for of_other in of_others} == {(b"b", 7)}
     assert set(seen.values()) == {1}
 
 

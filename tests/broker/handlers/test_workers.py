@@ -328,7 +328,7 @@ async def test_each_worker_has_a_static_id_of_its_own(app: App) -> None:
     app.write('group_instance_id="billing"')
     app.start("--workers", "2")
     found = await app.until_members(2)
-    ids = sorted(str(each.group_instance_id) for each in found)
+    ids = sorted(str(candidate.group_instance_id) for candidate in found)
     assert ids == ["billing-1", "billing-2"]
     app.process.send_signal(signal.SIGTERM)
     assert await app.ended() == 0, app.log

@@ -73,7 +73,9 @@ class RecordedEngine:
 
     def only(self, method: str, path: str) -> EngineRequest:
         """The one request with this method and path."""
-        (found,) = [each for each in self.requests if (each.method, each.path) == (method, path)]
+        (found,) = [
+            request for request in self.requests if (request.method, request.path) == (method, path)
+        ]
         return found
 
     def _respond(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:

@@ -52,13 +52,13 @@ async def test_unreadable_records_go_to_the_dead_letter_topic_and_others_are_han
         consumer.stop()
     assert await kafka.committed() == 6
     assert sorted(key or b"" for key in keys) == [b"a", b"b", b"c"]
-    letters = [dict(each.headers) for each in await kafka.dead_letters(3)]
-    assert sorted(each["asyncrevoke-origin-offset"] or b"" for each in letters) == [
+    letters = [dict(dead_letter.headers) for dead_letter in await kafka.dead_letters(3)]
+    assert sorted(letter["asyncrevoke-origin-offset"] or b"" for letter in letters) == [
         b"1",
         b"2",
         b"4",
     ]
-    assert {each["asyncrevoke-error-type"] for each in letters} == {
+    assert {letter["asyncrevoke-error-type"] for letter in letters} == {
         b"asyncrevoke.errors.UnreadableRecordError"
     }
 

@@ -125,7 +125,10 @@ async def main() -> int:
         save(_merged(outcome, options.results), options.results)
     problems = differences(outcome)
     cells = [
-        error for each in found.values() for row in each.cells.values() for error in row.values()
+        error
+        for candidate in found.values()
+        for row in candidate.cells.values()
+        for error in row.values()
     ]
     filled = sum(error is None for error in cells)
     print(f"{filled} of {len(cells)} cells filled in {(time.monotonic() - begun) / 60:.0f} min")

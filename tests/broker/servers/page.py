@@ -26,10 +26,10 @@ def differences(outcome: Outcome, reasons: Iterable[Reason] = REASONS) -> list[s
     """Cells that are not filled and have no reason, and reasons for cells of ours that are filled:
     what peers fill may depend on chance, such as where they have committed."""
     stated = {
-        (each.server, capability, client)
-        for each in reasons
-        for capability in each.capabilities
-        for client in each.clients
+        (reason.server, capability, client)
+        for reason in reasons
+        for capability in reason.capabilities
+        for client in reason.clients
     }
     problems: list[str] = []
     for server, found in outcome.servers.items():
@@ -89,7 +89,7 @@ def _cell(clients: Mapping[str, str | None], numbers: Sequence[int]) -> str:
 
 def _of(outcome: Outcome, reasons: Iterable[Reason]) -> list[Reason]:
     """The reasons of servers that were run."""
-    return [each for each in reasons if each.server in outcome.servers]
+    return [reason for reason in reasons if reason.server in outcome.servers]
 
 
 def _reasons(outcome: Outcome, reasons: tuple[Reason, ...]) -> Iterator[str]:

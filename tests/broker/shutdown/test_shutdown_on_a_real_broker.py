@@ -108,7 +108,7 @@ async def committed(broker: RunningBroker, group: str) -> int:
     await admin.start()
     try:
         offsets = await admin.list_consumer_group_offsets(group)
-        return sum(each.offset for each in offsets.values() if each.offset > 0)
+        return sum(offset.offset for offset in offsets.values() if offset.offset > 0)
     finally:
         await admin.close()
 

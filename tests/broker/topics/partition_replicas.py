@@ -90,7 +90,7 @@ def move_leader(cluster: KafkaCluster, topic: str, number: int) -> int:
     )
     wanted = reassignments.ReassignableTopic(name=name, partitions=(partition,))
     reassigned = admin._response_to(ReassignReplicas(topics=(wanted,)))
-    results = [part.error_code for each in reassigned.responses for part in each.partitions]
+    results = [part.error_code for response in reassigned.responses for part in response.partitions]
     assert (reassigned.error_code, results) == (ErrorCode.none, [ErrorCode.none])
     elected = admin._response_to(
         ElectLeaders(
@@ -99,8 +99,8 @@ def move_leader(cluster: KafkaCluster, topic: str, number: int) -> int:
     )
     results = [
         part.error_code
-        for each in elected.replica_election_results
-        for part in each.partition_result
+        for result in elected.replica_election_results
+        for part in result.partition_result
     ]
     assert (elected.error_code, results) == (ErrorCode.none, [ErrorCode.none])
     return chosen

@@ -48,7 +48,9 @@ def share(*members: NumberedMember) -> list[int]:
 
 def have_positions(*members: NumberedMember) -> bool:
     consumers = [member.consumer for member in members]
-    return all(each.position(tp) is not None for each in consumers for tp in each.assignment())
+    return all(
+        consumer.position(tp) is not None for consumer in consumers for tp in consumer.assignment()
+    )
 
 
 @BOTH_PROTOCOLS

@@ -91,7 +91,9 @@ async def kept_offsets(stage: Stage, topic: str) -> set[tuple[TopicPartition, in
 
     source = await Topic.of(topic, config, isolation_level="read_committed")
     ranges = [Range(number, *bounds) for number, bounds in source.bounds.items()]
-    await source.read([each for each in ranges if each.lo < each.hi], take)
+    await source.read(
+        [offset_range for offset_range in ranges if offset_range.lo < offset_range.hi], take
+    )
     return found
 
 

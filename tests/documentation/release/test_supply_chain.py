@@ -50,7 +50,7 @@ def test_what_a_release_is_built_with_is_pinned_by_hashes(path: Path) -> None:
     assert len(pinned) > 5
     for name, hashes in pinned.items():
         assert hashes, name
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), name
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", hash_) for hash_ in hashes), name
 
 
 def test_the_bill_of_materials_has_what_the_wheel_needs_in_the_versions_that_are_tested() -> None:
@@ -74,7 +74,7 @@ def test_no_requirement_names_an_address(path: Path) -> None:
 
 def test_constraints_are_versions_and_nothing_else() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    assert [each for each in lines if not (each.startswith("#") or PINNED.fullmatch(each))] == []
+    assert [line for line in lines if not (line.startswith("#") or PINNED.fullmatch(line))] == []
 
 
 def test_dependencies_and_actions_are_kept_up_to_date() -> None:

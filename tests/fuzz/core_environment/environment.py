@@ -462,8 +462,8 @@ class CoreEnvironment(FuzzBrokers):
         """What a response names as a position may be committed."""
         match response:
             case OffsetFetchResponse(offsets=found):
-                for each in found:
-                    self._reaches(each.partition, each.offset)
+                for candidate in found:
+                    self._reaches(candidate.partition, candidate.offset)
             case ListOffsetsResponse(offsets=listed):
                 for offset in listed:
                     self._reaches(offset.partition, offset.offset)

@@ -314,7 +314,7 @@ class Batches:
             self._compare(raw, records, limit)
         middle = offsets[len(offsets) // 2]
         rest = [each.offset for each in batch.decode(*_PARTITION, 1, middle)]
-        assert rest == [each for each in offsets if each >= middle]
+        assert rest == [offset for offset in offsets if offset >= middle]
 
     def _check_cut_out(
         self, batch: RecordBatch, cut_out: RecordBatch, view: RecordBatch | None

@@ -155,7 +155,7 @@ class StoredFiles:
         except ReplayError:
             self.counts["rejected plans"] += 1
             return
-        assert all(isinstance(each.partition, int) for each in ranges)
+        assert all(isinstance(offset_range.partition, int) for offset_range in ranges)
         self.counts["plans"] += 1
 
     def _offsets(self, data: bytes) -> None:

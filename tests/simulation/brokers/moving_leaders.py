@@ -79,7 +79,7 @@ class MovingLeaders(Leaders[ChangingLog]):
         )
 
     def _fetched(self, found: tuple[FetchedPartition, ...]) -> FetchResponse:
-        named = sorted({each.leader_id for each in found if each.leader_id >= 0})
+        named = sorted({candidate.leader_id for candidate in found if candidate.leader_id >= 0})
         leaders = tuple(
             address for number in named if (address := self._address(number)) is not None
         )

@@ -176,7 +176,7 @@ class JournalledCluster(SimulatedCluster):
         content = read_journal(self._folder)
         if without is not None:
             others = pc.not_equal(content.table["session_id"], without)
-            sessions = tuple(each for each in content.sessions if each.name != without)
+            sessions = tuple(session for session in content.sessions if session.name != without)
             content = JournalContent(content.table.filter(others), sessions)
         known = set(content.table["topic"].to_pylist()) - {None}
         return [self._audited(content, name) for name in sorted(cast("set[str]", known))]
@@ -209,14 +209,14 @@ class _Topic:
         }
 
     def _read_headers(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        for each in ranges:
-            log = self._logs[each.partition]
+        for offset_range in ranges:
+            log = self._logs[offset_range.partition]
             assert log is not None
-            where = TopicPartition(self._name, each.partition)
-            records = log.read(each.lo, 2**62)
+            where = TopicPartition(self._name, offset_range.partition)
+            records = log.read(offset_range.lo, 2**62)
             response = FetchedPartition(partition=where, error=ErrorCode.none, records=records)
             rows = [
-                (each.partition, b.base_offset, b.next_offset, b.count, b.checksum, 0)
+                (offset_range.partition, b.base_offset, b.next_offset, b.count, b.checksum, 0)
                 for b in decode_simulated(response, True)
                 if b.count
             ]
@@ -234,28 +234,28 @@ class _Topic:
         """See :class:`asyncrevoke.audit.compared_topic.AuditedTopic`."""
         if take_headers is not None:
             self._read_headers(ranges, take_headers)
-        for each in ranges:
-            log = self._logs[each.partition]
+        for offset_range in ranges:
+            log = self._logs[offset_range.partition]
             assert log is not None
             records = [
                 record
                 for offset in log.offsets
-                if max(each.lo, log.start) <= offset < each.hi
+                if max(offset_range.lo, log.start) <= offset < offset_range.hi
                 for record in SimulatedBatch(offset, offset + 1, 1, 0).decode(
-                    self._name, each.partition, -1, offset
+                    self._name, offset_range.partition, -1, offset
                 )
             ]
             keys, values = [r.key for r in records], [r.value for r in records]
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
             of_keys = [None if key is None else key_hash(key) for key in keys]
-            if each.partition in unused.of_records:
+            if offset_range.partition in unused.of_records:
                 hashes = pa.nulls(len(records), pa.uint64())
-            if each.partition in unused.of_keys:
+            if offset_range.partition in unused.of_keys:
                 of_keys = [None] * len(records)
             take(
                 pa.RecordBatch.from_pydict(
                     {
-                        "part": pa.array([each.partition] * len(records), pa.int32()),
+                        "part": pa.array([offset_range.partition] * len(records), pa.int32()),
                         "off": pa.array([r.offset for r in records], pa.int64()),
                         "timestamp_us": pa.array([0] * len(records), pa.int64()),
                         "key_hash": pa.array(of_keys, pa.uint64()).view(pa.int64()),

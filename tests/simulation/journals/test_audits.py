@@ -31,19 +31,21 @@ DISTURBANCES = (Disturbance.NONE, Disturbance.LOSS)
 def test_a_chaotic_run_that_loses_nothing_does_not_fail(tmp_path: Path, run: int) -> None:
     schedule = draw(run, MODES[run % len(MODES)], DISTURBANCES[run // len(MODES) % 2])
     # A topic that is created again is another one, of which the journal says nothing.
-    incidents = tuple(each for each in schedule.incidents if each.kind is not IncidentKind.RECREATE)
+    incidents = tuple(
+        incident for incident in schedule.incidents if incident.kind is not IncidentKind.RECREATE
+    )
     schedule = replace(schedule, incidents=incidents)
     # Modes and disturbances repeat by an even number of runs.
     content = CONTENTS[run % len(CONTENTS)]
     world = JournalledCluster(schedule, tmp_path, content=content)
     ScenarioRun(world).run()
     audits = world.audited()
-    assert sum(each.done for each in audits) > 0
-    for each in audits:
-        assert each.status != "FAIL", [str(anomaly) for anomaly in each.anomalies]
-        compared = all(a.kind != "content_not_compared" for a in each.anomalies)
+    assert sum(audit.done for audit in audits) > 0
+    for audit in audits:
+        assert audit.status != "FAIL", [str(anomaly) for anomaly in audit.anomalies]
+        compared = all(a.kind != "content_not_compared" for a in audit.anomalies)
         assert compared == (content is not None)
-        missing = [a for a in each.anomalies if a.severity == "INCONCLUSIVE" and not a.sessions]
+        missing = [a for a in audit.anomalies if a.severity == "INCONCLUSIVE" and not a.sessions]
         assert missing == [], [str(anomaly) for anomaly in missing]
     # As if one of them had no journal, whichever it is: nothing that it has done is lost.
     missing_session = random.Random(run).choice(audits[0].sessions).name

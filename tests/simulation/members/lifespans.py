@@ -114,7 +114,9 @@ class SimulatedLifespans:
             self._later(entering, self._load)
             return
         known = self._lifespans.values()
-        lifespan = next((each for each in known if each.instance_id == event.instance_id), None)
+        lifespan = next(
+            (candidate for candidate in known if candidate.instance_id == event.instance_id), None
+        )
         if lifespan is None:
             return
         if isinstance(event, LoseLifespan):

@@ -203,7 +203,7 @@ class RecordTasks:
         )
         offset = min(rest) - 1 if rest else started
         if gaps or rest:
-            found = frozenset(each.offset for each in gaps)
+            found = frozenset(gap.offset for gap in gaps)
             self._events.dropped(self._member, partition, offset, found)
         if rest:
             core.completion_tracker.drop_after(now, partition, offset)

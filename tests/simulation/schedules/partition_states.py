@@ -22,9 +22,9 @@ def with_lifespans(schedule: Schedule) -> Schedule:
     rng = Random(f"lifespans {schedule.seed}")
     progress = rng.choice(tuple(Progress))
     incidents = tuple(
-        dataclasses.replace(each, kind=IncidentKind.JOIN)
-        if each.kind is IncidentKind.RECREATE
-        else each
-        for each in schedule.incidents
+        dataclasses.replace(incident, kind=IncidentKind.JOIN)
+        if incident.kind is IncidentKind.RECREATE
+        else incident
+        for incident in schedule.incidents
     )
     return dataclasses.replace(schedule, lifespans=progress, incidents=incidents)

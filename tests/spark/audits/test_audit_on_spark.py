@@ -172,7 +172,7 @@ def test_hashes_of_records_are_those_of_spark(quick: SparkSession) -> None:
     for offset, (key, value) in enumerate(zip(keys, values, strict=True)):
         builder.append(offset, 0, key, value, [])
     found = fields_of(TopicPartition(TOPIC, 0), range(4), [bytes(builder.build())])
-    ours = [row for each in found for row in record_columns(0, *each).to_pylist()]
+    ours = [row for candidate in found for row in record_columns(0, *candidate).to_pylist()]
     hashed = quick.createDataFrame(
         pa.table({"off": range(4), "key": pa.array(keys), "value": pa.array(values)})
     ).selectExpr(

@@ -45,11 +45,11 @@ def test_spark_finds_what_is_injected_as_duckdb_does(
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
     instances = draw_instances(SEED, COUNT, chaotic=chaotic, content=content)
     here = audited(tmp_path, instances)
-    topic = topic_of([each.run for each in instances])
+    topic = topic_of([instance.run for instance in instances])
     there = audit_in_memory(quick, tmp_path, topic, group_offsets=committed(instances))
-    assert [p for each in instances for p in problems(each, there.anomalies)] == []
-    for each in instances:
-        assert named(each, there) == named(each, here), (each.name, each.number)
+    assert [p for instance in instances for p in problems(instance, there.anomalies)] == []
+    for instance in instances:
+        assert named(instance, there) == named(instance, here), (instance.name, instance.number)
 
 
 def named(instance: Instance, result: AuditResult) -> list[tuple[Any, ...]]:

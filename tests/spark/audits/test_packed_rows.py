@@ -103,7 +103,7 @@ def test_summaries_of_any_batches_give_the_sessions_that_reading_gives(tmp_path:
             pa.RecordBatch.from_pylist(rows[at : at + size], SCHEMA)
             for at in range(0, len(rows), size)
         ]
-        known = overview_of([summary_of(each) for each in batches], frozenset())
+        known = overview_of([summary_of(batch) for batch in batches], frozenset())
         expected = [state._replace(segments=0, sealed=0) for state in content.sessions]
         assert list(known.sessions) == expected
     assert len(sessions(tmp_path)) == 2

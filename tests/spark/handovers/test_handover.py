@@ -132,7 +132,7 @@ async def test_no_record_of_an_added_partition_is_lost_to_a_group_that_reads_the
         places: list[tuple[int, int]] = []
         while len(places) < 5:
             batch = await anext(consumer)
-            places += [(each.partition, each.offset) for each in batch.records]
+            places += [(record.partition, record.offset) for record in batch.records]
     assert sorted(places) == [(2, offset) for offset in range(5)]
 
 

@@ -93,8 +93,8 @@ def by_column(data: bytes, wanted: OffsetRange = EVERYTHING) -> list[dict[str, A
     """As they come to Spark."""
     whole = [
         record.value
-        for each in decode_batches(fetched(data), read_committed=True, whole=True)
-        for record in each.decode("orders", 3, 0, 0)
+        for decode_batch in decode_batches(fetched(data), read_committed=True, whole=True)
+        for record in decode_batch.decode("orders", 3, 0, 0)
         if record.value is not None
     ]
     return [row for rows in BatchColumns(wanted, NAMES).rows(whole) for row in pylist(rows)]
@@ -103,8 +103,8 @@ def by_column(data: bytes, wanted: OffsetRange = EVERYTHING) -> list[dict[str, A
 def decoded(data: bytes) -> list[Record]:
     return [
         record
-        for each in decode_batches(fetched(data), read_committed=True)
-        for record in each.decode("orders", 3, 0, 0)
+        for decode_batch in decode_batches(fetched(data), read_committed=True)
+        for record in decode_batch.decode("orders", 3, 0, 0)
     ]
 
 
@@ -163,7 +163,7 @@ def test_the_batches_of_an_arrow_batch_are_within_both_limits_and_all_are_read(
     rows: list[Given] = [(1_700_000_000_000, b"key", b"value of 34 bytes, as all the rest", [])] * 3
     batches = [batch(rows, n * 3) for n in range(40)]
     columns = BatchColumns(EVERYTHING, NAMES)
-    offsets = [each.column("offset").to_pylist() for each in columns.rows(batches)]
+    offsets = [row.column("offset").to_pylist() for row in columns.rows(batches)]
     assert len(offsets) == parts
     assert [offset for part in offsets for offset in part] == list(range(120))
 
@@ -177,7 +177,7 @@ def test_large_columns_are_passed_on_in_slices_with_all_rows(
     monkeypatch.setattr(batch_columns, "_BATCH_BYTES", 20_000)
     slices = list(columns.rows([batch(rows), batch(rows, 90)]))
     row = whole.nbytes / whole.num_rows
-    assert max(each.nbytes for each in slices) < 20_000 + 2 * row < whole.nbytes
+    assert max(part.nbytes for part in slices) < 20_000 + 2 * row < whole.nbytes
     assert pa.Table.from_batches(slices).equals(pa.Table.from_batches([whole]))
     monkeypatch.setattr(batch_columns, "_BATCH_BYTES", 10)
     assert [each.num_rows for each in columns.rows([batch(rows)])] == [1] * 90

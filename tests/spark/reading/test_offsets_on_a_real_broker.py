@@ -70,7 +70,7 @@ async def test_several_topics_are_planned_at_once(
         found = await find_ranges(
             config, topics, places.get("start", "earliest"), places.get("end", "latest")
         )
-        return [each[:4] for each in found]
+        return [candidate[:4] for candidate in found]
 
     everything = [(kafka_topic, 0, 0, 10), (kafka_topic, 1, 0, 10), (other, 0, 0, 0)]
     assert await spans(TopicSelection((other, kafka_topic))) == everything
@@ -167,7 +167,10 @@ async def test_without_an_error_a_range_ends_where_its_log_does(
     address = kafka_broker.bootstrap_servers
     for end in (5000, {0: 5000, 1: 11}):
         ranges = resolve_ranges(address, kafka_topic, end=end, missing="clip")
-        assert [(each.start, each.end) for each in ranges] == [(0, 10), (0, 10)]
+        assert [(offset_range.start, offset_range.end) for offset_range in ranges] == [
+            (0, 10),
+            (0, 10),
+        ]
 
 
 async def test_a_start_offset_below_the_log_start_is_an_error_or_reported(

@@ -61,15 +61,15 @@ async def offsets(
             config, [wanted], no_progress_timeout=patience, missing=missing
         ) as batch_reader:
             while read := await batch_reader.read_batches():
-                for each, batches in read:
-                    for rows in BatchColumns(each, ["offset"]).rows(batches):
+                for read_range, batches in read:
+                    for rows in BatchColumns(read_range, ["offset"]).rows(batches):
                         yield rows.column("offset").to_pylist()
         return
     async with RangeReader(
         config, wanted, no_progress_timeout=patience, most=10, missing=missing
     ) as reader:
         while records := await reader.read():
-            yield [each.offset for each in records]
+            yield [record.offset for record in records]
 
 
 async def all_offsets(
@@ -222,7 +222,7 @@ async def test_without_an_error_the_records_that_are_left_after_a_deletion_are_r
     before = [offset for offset in read if offset < 50]
     assert read == [*range(len(before)), *range(50, 58)]
     assert len(before) < 50
-    (warning,) = (each for each in caplog.messages if "planned records deleted" in each)
+    (warning,) = (message for message in caplog.messages if "planned records deleted" in message)
     assert "50" in warning
 
 

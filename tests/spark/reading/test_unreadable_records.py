@@ -44,8 +44,8 @@ async def test_a_range_reader_returns_placeholders_and_reads_on(
         while records := await reader.read():
             assert not any(isinstance(each, UnreadableRecord) for each in records[:-1])
             reads += records
-    unreadable = [each for each in reads if isinstance(each, UnreadableRecord)]
-    assert [each.offset for each in reads] == [0, 1, 2, 3, 4, 5, 8]
+    unreadable = [read for read in reads if isinstance(read, UnreadableRecord)]
+    assert [read.offset for read in reads] == [0, 1, 2, 3, 4, 5, 8]
     assert [(each.offset, each.next_offset) for each in unreadable] == [
         (1, 2), (2, 3), (4, 5), (5, 8)
     ]  # fmt: skip
@@ -69,7 +69,7 @@ async def test_a_range_reader_that_was_not_asked_for_placeholders_raises(
         asyncio.timeout(60),
         RangeReader(config, OffsetRange(kafka_topic, 0, 0, 9)) as reader,
     ):
-        assert [each.offset for each in await reader.read()] == [0]
+        assert [read_range.offset for read_range in await reader.read()] == [0]
         with pytest.raises(UnreadableRecordError) as rejected:
             await reader.read()
     assert (rejected.value.offset, rejected.value.next_offset) == (1, 2)

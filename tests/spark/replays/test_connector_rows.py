@@ -54,7 +54,7 @@ def batch(*rows: Row) -> ArrowRecordBatch:
 
 def test_rows_that_can_be_read_are_one_list() -> None:
     (records,) = to_records(batch(row(0), row(1, headers=None), row(2, key=None)))
-    assert [(each.offset, each.key, each.headers) for each in records] == [
+    assert [(record.offset, record.key, record.headers) for record in records] == [
         (0, b"k", (("a", b"b"),)),
         (1, b"k", ()),
         (2, None, (("a", b"b"),)),
@@ -64,7 +64,7 @@ def test_rows_that_can_be_read_are_one_list() -> None:
 def test_unreadable_rows_end_their_lists() -> None:
     why = {"next_offset": 9, "reason": "it is too large"}
     lists = list(to_records(batch(row(0), row(1), row(2, unreadable=why, value=None), row(9))))
-    assert [[each.offset for each in records] for records in lists] == [[0, 1, 2], [9]]
+    assert [[record.offset for record in records] for records in lists] == [[0, 1, 2], [9]]
     unreadable = lists[0][-1]
     assert isinstance(unreadable, UnreadableRecord)
     assert (unreadable.topic_partition.partition, unreadable.next_offset) == (3, 9)
@@ -75,7 +75,7 @@ def test_records_of_any_reader_have_as_many_headers_as_a_consumer_accepts() -> N
     many = [{"key": "", "value": None}] * 10_001
     lists = list(to_records(batch(row(0, headers=many[1:]), row(1, headers=many))))
     (records,) = lists
-    assert [isinstance(each, UnreadableRecord) for each in records] == [False, True]
+    assert [isinstance(record, UnreadableRecord) for record in records] == [False, True]
     assert len(records[0].headers) == 10_000
     rejected = records[1]
     assert isinstance(rejected, UnreadableRecord)
@@ -86,7 +86,7 @@ def test_records_of_any_reader_have_as_many_headers_as_a_consumer_accepts() -> N
 def test_headers_that_the_library_adds_do_not_count_for_the_limit_of_a_row() -> None:
     most, own = [{"key": "h", "value": b""}] * 10_000, {"key": "asyncrevoke-due", "value": b"1"}
     (records,) = to_records(batch(row(0, headers=[*most, *[own] * 100]), row(1, headers=None)))
-    assert [len(each.headers) for each in records] == [10_100, 0]
+    assert [len(record.headers) for record in records] == [10_100, 0]
     for headers in ([*most, *[own] * 101], [*most, most[0], own]):
         ((found,),) = to_records(batch(row(0, headers=headers)))
         assert isinstance(found, UnreadableRecord)

@@ -57,7 +57,7 @@ def test_without_a_limit_a_range_is_one_piece() -> None:
 def test_a_task_has_all_ranges_of_a_partition_in_order_if_the_order_counts() -> None:
     given = ranges((1, 5, 10), (0, 20, 30), (0, 0, 10))
     assert tasks(given, ordered=True) == [ranges((0, 0, 10), (0, 20, 30)), ranges((1, 5, 10))]
-    assert tasks(given, ordered=False) == [[each] for each in given]
+    assert tasks(given, ordered=False) == [[given_item] for given_item in given]
     assert tasks([], ordered=True) == []
 
 
@@ -74,7 +74,9 @@ def test_a_stage_has_ranges_of_a_partition_up_to_the_limit_if_a_task_orders_them
 
 def test_the_plan_of_an_earlier_run_is_read_as_it_was_written() -> None:
     planned = [OffsetRange("t", 0, 5, 9, 1, 2, "id"), OffsetRange("t", 1, 0, 3)]
-    line = json.dumps({"target": "app:consumer", "ranges": [each._asdict() for each in planned]})
+    line = json.dumps(
+        {"target": "app:consumer", "ranges": [offset_range._asdict() for offset_range in planned]}
+    )
     assert _stored_plan([line], "/runs/one") == ("app:consumer", planned)
 
 

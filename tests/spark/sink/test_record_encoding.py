@@ -34,8 +34,8 @@ def read(batches: Any) -> dict[int, list[tuple[Any, ...]]]:
         batch = DefaultRecordBatch(bytes(encoded.build(0)))
         assert batch.first_timestamp == encoded.first_timestamp
         found = list(batch)
-        assert [each.offset for each in found] == list(range(len(rows)))
-        assert max(each.timestamp for each in found) == batch.max_timestamp
+        assert [candidate.offset for candidate in found] == list(range(len(rows)))
+        assert max(candidate.timestamp for candidate in found) == batch.max_timestamp
         for row, each in zip(rows, found, strict=True):
             fields = (int(row), each.key, each.value, each.timestamp, list(each.headers))
             records.setdefault(partition.partition, []).append(fields)
@@ -128,8 +128,10 @@ def encoded(
 
 def test_rows_without_a_key_fill_a_batch_of_one_partition_and_then_the_next_with_a_leader() -> None:
     batches = encoded({"value": pa.array([b"v" * 1000] * 1000)}, OutputPartitions(6, (1, 4)))
-    assert all(len(each.records.content) <= BATCH_BYTES + 2000 for each in batches)
-    by_row = sorted((int(row), each.partition.partition) for each in batches for row in each.rows)
+    assert all(len(batch.records.content) <= BATCH_BYTES + 2000 for batch in batches)
+    by_row = sorted(
+        (int(row), batch.partition.partition) for batch in batches for row in batch.rows
+    )
     partitions = [partition for _, partition in by_row]
     assert set(partitions) == {1, 4}
     changes = [row for row in range(1, 1000) if partitions[row] != partitions[row - 1]]
@@ -139,11 +141,11 @@ def test_rows_without_a_key_fill_a_batch_of_one_partition_and_then_the_next_with
 def test_rows_of_one_key_are_cut_into_batches_of_bounded_size() -> None:
     count = 3000
     batches = encoded({"key": ["k"] * count, "value": pa.array([b"v" * 500] * count)})
-    assert len({each.partition for each in batches}) == 1
-    sizes = [len(each.records.content) for each in batches]
+    assert len({batch.partition for batch in batches}) == 1
+    sizes = [len(batch.records.content) for batch in batches]
     assert max(sizes) <= BATCH_BYTES
     assert len(sizes) == -(-count * 533 // BATCH_BYTES)
-    assert [int(row) for each in batches for row in each.rows] == list(range(count))
+    assert [int(row) for batch in batches for row in batch.rows] == list(range(count))
 
 
 @pytest.mark.parametrize(
@@ -167,8 +169,8 @@ def test_rows_of_which_none_has_a_header_are_written_without_headers(headers: An
 def test_a_column_names_the_topic_of_each_row() -> None:
     batches = encoded({"value": ["0", "1", "2"], "topic": ["a", "b", "a"]}, topic=None)
     rows: dict[str, list[int]] = {"a": [], "b": []}
-    for each in batches:
-        rows[each.partition.topic] += [int(row) for row in each.rows]
+    for batch in batches:
+        rows[batch.partition.topic] += [int(row) for row in batch.rows]
     assert rows == {"a": [0, 2], "b": [1]}
 
 

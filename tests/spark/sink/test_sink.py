@@ -87,7 +87,7 @@ def test_a_stream_writes_each_row_of_its_source_once_when_nothing_fails(
         append(ids.where(f"key >= {first} and key < {first + 250}"), kafka_broker, topic=topic)
         run()
     found = asyncio.run(read_topic(kafka_broker, copy))
-    assert sorted(int(each.value or b"") for each in found) == list(range(500))
+    assert sorted(int(candidate.value or b"") for candidate in found) == list(range(500))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_rejected_row_fails_the_job_with_its_partition_and_number(
     with pytest.raises(Exception, match=rf"row 27 of partition 1 of .* not written to {topic}"):
         append(rows, kafka_broker, topic=topic)
     found = asyncio.run(read_topic(kafka_broker, topic))
-    assert max(len(each.value or b"") for each in found) == 1
+    assert max(len(candidate.value or b"") for candidate in found) == 1
 
 
 def test_a_job_that_is_cancelled_ends_while_the_broker_is_silent(spark: SparkSession) -> None:

@@ -45,9 +45,9 @@ def test_every_column_is_written_by_every_compression(
         {
             "key": pa.array(keys, pa.binary()),
             "value": pa.array(bodies, pa.binary()),
-            "timestamp": pa.array([each * 1000 for each in times], TIME),
+            "timestamp": pa.array([time * 1000 for time in times], TIME),
             "headers": pa.array(
-                [[{"key": k, "value": v} for k, v in each] for each in headers], HEADERS
+                [[{"key": k, "value": v} for k, v in header] for header in headers], HEADERS
             ),
         }
     )
@@ -55,7 +55,7 @@ def test_every_column_is_written_by_every_compression(
     assert write(kafka_broker, kafka_topic, parts, compression=compression) == count
     found = asyncio.run(read_topic(kafka_broker, kafka_topic))
     assert len(found) == count
-    by_time = {each.timestamp: each for each in found}
+    by_time = {candidate.timestamp: candidate for candidate in found}
     by_key = Partitioner()
     for n in range(count):
         each = by_time[times[n]]
@@ -63,7 +63,11 @@ def test_every_column_is_written_by_every_compression(
         if each.key is not None:
             assert each.partition == by_key.of_key(each.key, 4)
     for number in range(4):
-        ordered = [each.timestamp for each in found if each.partition == number and each.key]
+        ordered = [
+            candidate.timestamp
+            for candidate in found
+            if candidate.partition == number and candidate.key
+        ]
         assert ordered == sorted(ordered)
 
 

@@ -42,16 +42,16 @@ async def read_topic(broker: RunningBroker, topic: str) -> list[Found]:
             for records in (await consumer.getmany(timeout_ms=500)).values():
                 found += [
                     Found(
-                        each.partition,
-                        each.offset,
-                        each.key,
-                        each.value,
-                        each.timestamp,
-                        each.headers,
+                        record.partition,
+                        record.offset,
+                        record.key,
+                        record.value,
+                        record.timestamp,
+                        record.headers,
                     )
-                    for each in records
+                    for record in records
                 ]
-    return sorted(found, key=lambda each: each[:2])
+    return sorted(found, key=lambda candidate: candidate[:2])
 
 
 def write(broker: RunningBroker, topic: str | None, batches: Iterable[Any], **options: str) -> int:

@@ -40,7 +40,7 @@ MILLISECONDS = 1_793_491_200_000
 def spans(*filters: Filter) -> list[tuple[str, int, int, int]]:
     pushed, _ = push(filters)
     copied = pickle.loads(pickle.dumps(pushed))  # noqa: S301 - as Spark does
-    return [each[:4] for each in copied.narrow(RANGES) if each.size]
+    return [narrow_range[:4] for narrow_range in copied.narrow(RANGES) if narrow_range.size]
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,13 @@ def sizes(*given: int, min_offsets: int = 1) -> list[list[int]]:
     """The sizes of the ranges of each task."""
     ranges = [OffsetRange("orders", number, 10, 10 + size) for number, size in enumerate(given)]
     tasks = parts_of(ranges, min_offsets)
-    shared = [each.topic_partition for task in tasks for each in task.ranges]
-    assert sorted(shared) == [each.topic_partition for each in ranges if each.size]
+    shared = [offset_range.topic_partition for task in tasks for offset_range in task.ranges]
+    assert sorted(shared) == [
+        offset_range.topic_partition for offset_range in ranges if offset_range.size
+    ]
     for task in tasks:
         assert list(task.ranges) == sorted(task.ranges)
-    return [[each.size for each in task.ranges] for task in tasks]
+    return [[offset_range.size for offset_range in task.ranges] for task in tasks]
 
 
 def test_each_range_with_offsets_has_a_task_by_default() -> None:

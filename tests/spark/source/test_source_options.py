@@ -231,7 +231,7 @@ async def test_a_token_is_given_or_comes_from_a_provider_that_is_imported(
     for name in ("provider", "Provider", "open_provider"):
         options = SourceOptions.of({**OAUTH, "sasl_oauth_token_provider": f"own_tokens:{name}"})
         found.append(options.config().sasl_oauth_token_provider)
-    tokens = [await each.token() for each in found if each is not None]
+    tokens = [await candidate.token() for candidate in found if candidate is not None]
     assert tokens == ["t0ken", "asked", "asked", "asked"]
     assert "t0ken" not in repr(given)
 

@@ -48,11 +48,11 @@ class Query:
     def read(self, limit: int | None = None) -> list[tuple[str, int, int]]:
         """The topics, partitions and offsets of the next batch."""
         end = self.reader.latestOffset(self.at, ALL if limit is None else ReadMaxRows(limit))
-        self.tasks = [cast("Part", each) for each in self.reader.partitions(self.at, end)]
+        self.tasks = [cast("Part", partition) for partition in self.reader.partitions(self.at, end)]
         rows = [
             row
-            for each in self.tasks
-            for batch in self.reader.read(each)
+            for task in self.tasks
+            for batch in self.reader.read(task)
             for row in zip(
                 *(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")),
                 strict=True,
@@ -114,7 +114,7 @@ def test_without_fail_on_data_loss_a_topic_created_again_is_read_from_its_beginn
     produce(kafka_broker, topic, 3)
     with caplog.at_level(logging.WARNING):
         assert query.read() == rows(topic, 0, 1, 2)
-    lost = [each for each in caplog.messages if "records lost" in each]
+    lost = [message for message in caplog.messages if "records lost" in message]
     assert len(lost) == 1
     assert f"topic {topic} was deleted and created again" in lost[0]
     assert "the query is at offsets {0: 2} of the deleted topic" in lost[0]
@@ -272,9 +272,9 @@ def test_one_task_reads_a_small_batch_of_several_partitions_and_topics(
         read = query.read()
         assert len(query.tasks) == 1
         assert read == [
-            (each.topic, each.partition, offset)
-            for each in query.tasks[0].ranges
-            for offset in range(each.start, each.end)
+            (offset_range.topic, offset_range.partition, offset)
+            for offset_range in query.tasks[0].ranges
+            for offset in range(offset_range.start, offset_range.end)
         ]
         assert len(read) == 12
         assert query.at != at
@@ -416,7 +416,7 @@ def test_a_topic_that_the_options_no_longer_select_is_an_error_or_left_out(
         one.read()
     with caplog.at_level(logging.WARNING):
         assert lenient.read() == rows(topic, 1)
-    assert any(f"topic {other}, whose checkpoint" in each for each in caplog.messages)
+    assert any(f"topic {other}, whose checkpoint" in message for message in caplog.messages)
     one.at = lenient.at
     assert one.read() == []
 

@@ -72,7 +72,7 @@ def rows_read(frame: DataFrame) -> int:
     query.toRdd().count()
     leaves = query.executedPlan().collectLeaves()
     counts = [leaves.apply(n).metrics().apply("numOutputRows") for n in range(leaves.size())]
-    return sum(int(each.value()) for each in counts)
+    return sum(int(count.value()) for count in counts)
 
 
 @pytest.fixture

@@ -65,8 +65,8 @@ def test_without_hashes_all_but_content_is_found(
     topic = written(tmp_path, case, content=None)
     result = audited(tmp_path, topic=topic, settings=AuditSettings(exact=exact))
     about_content = ("content_mismatch", "content_not_compared")
-    assert [each for each in found(result) if each[0] != "content_not_compared"] == [
-        each for each in case.found if each[0] not in about_content
+    assert [candidate for candidate in found(result) if candidate[0] != "content_not_compared"] == [
+        candidate for candidate in case.found if candidate[0] not in about_content
     ]
     assert {a.sessions for a in result.anomalies if a.kind == "content_not_compared"} == {
         (A,),
@@ -82,7 +82,9 @@ def test_by_batches_the_same_is_found_where_batches_are_the_same(
     monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
     topic = written(tmp_path, case, content="batches")
     result = audited(tmp_path, topic=topic, settings=AuditSettings(exact=exact))
-    assert found(result) == [each for each in case.found if each[0] != "content_mismatch"]
+    assert found(result) == [
+        candidate for candidate in case.found if candidate[0] != "content_mismatch"
+    ]
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "by fingerprints"])
@@ -426,7 +428,9 @@ def test_the_page_shows_untrusted_names_and_evidence_as_text(tmp_path: Path) -> 
             topic=hostile,
             group=hostile,
             anomalies=[stall, Anomaly(AnomalyKind.JOURNAL_GAP, sessions=(hostile,))],
-            sessions=tuple(each._replace(name=hostile, facts=facts) for each in result.sessions),
+            sessions=tuple(
+                session._replace(name=hostile, facts=facts) for session in result.sessions
+            ),
             spans=[(part, hostile, since, until) for part, _, since, until in result.spans],
         )
     )

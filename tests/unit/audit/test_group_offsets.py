@@ -76,7 +76,7 @@ def test_a_member_whose_journal_is_missing_leaves_a_gap_with_its_offsets(
     three_members(tmp_path, without=without)
     result = audited(tmp_path, committed=RECORDS)
     assert result.status == "INCONCLUSIVE"
-    (gap,) = [each for each in result.anomalies if each.kind == "journal_gap"]
+    (gap,) = [anomaly for anomaly in result.anomalies if anomaly.kind == "journal_gap"]
     assert (gap.partition, gap.offset_lo, gap.offset_hi) == (0, first, last)
     assert "no journal accounts for it" in str(gap.evidence["reason"])
     kinds = {kind for kind, *_ in found(result)}
@@ -200,7 +200,7 @@ def test_an_offset_that_was_set_back_while_members_ran_is_of_a_missing_member(
 
 def test_a_commit_without_a_response_may_have_been_accepted(tmp_path: Path) -> None:
     a, b = clean_run()
-    a.commits = [each._replace(outcome=CallOutcome.UNKNOWN) for each in a.commits]
+    a.commits = [commit._replace(outcome=CallOutcome.UNKNOWN) for commit in a.commits]
     result = audited(tmp_path, a, b, committed=RECORDS)
     assert (result.status, found(result)) == ("PASS", [])
 

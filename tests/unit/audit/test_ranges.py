@@ -86,7 +86,7 @@ class Scripted:
 
 
 def reader_of(consumer: Scripted, patience: float = 60.0, **ranges: range) -> Reader:
-    wanted = {{"a": A, "b": B}[name]: each for name, each in ranges.items()}
+    wanted = {{"a": A, "b": B}[name]: offset_range for name, offset_range in ranges.items()}
     reader = Reader(cast("RangeConsumer", consumer), wanted, patience)
     reader.begin()
     return reader

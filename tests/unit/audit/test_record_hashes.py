@@ -57,14 +57,14 @@ def test_columns_have_the_hashes_of_each_record_of_the_range(nulls: bool) -> Non
         if offset in WANTED
     ]
     found = list(fields_of(PARTITION, WANTED, batches))
-    rows: list[Any] = [record_columns(3, *each) for each in found]
+    rows: list[Any] = [record_columns(3, *candidate) for candidate in found]
     assert [row for each in rows for row in each.to_pylist()] == expected
     for unused, left_out in (
         (UnusedHashes({3}, {3}), ("key_hash", "record_hash")),
         (UnusedHashes((), {3}), ("record_hash",)),
         (UnusedHashes({4}, {4}), ()),
     ):
-        rows = [record_columns(3, *each, unused) for each in found]
+        rows = [record_columns(3, *candidate, unused) for candidate in found]
         assert [row for each in rows for row in each.to_pylist()] == [
             row | dict.fromkeys(left_out) for row in expected
         ]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SHARED = {each.name for each in fields(ConnectionOptions)}
+SHARED = {field.name for field in fields(ConnectionOptions)}
 # It reads as the application's Consumer does, whose options say how to connect.
 AS_THE_APPLICATION = {"replay"}
 PASSWORD = "planted-password"
@@ -81,7 +81,7 @@ def certificate(tmp_path: Path) -> Path:
     """A certificate, and beside it its key, which is encrypted."""
     issued = trustme.CA().issue_cert("alice@example.org")
     path = tmp_path / "client.pem"
-    path.write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    path.write_bytes(b"".join(cert_chain_pem.bytes() for cert_chain_pem in issued.cert_chain_pems))
     key = load_pem_private_key(issued.private_key_pem.bytes(), password=None)
     encrypted = key.private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(PASSWORD.encode())

@@ -119,7 +119,7 @@ async def test_each_record_of_a_batch_has_its_own_outcome() -> None:
             await t.publish("clicks", value)
         (call,) = t.calls_of(store)
         assert call.outcome == "mixed"
-        assert [call.outcome_of(each) for each in call.records] == ["ok", "dead_lettered", "ok"]
+        assert [call.outcome_of(record) for record in call.records] == ["ok", "dead_lettered", "ok"]
 
 
 async def test_calls_that_middleware_skips_are_not_recorded_and_errors_it_hides_are_failures() -> (

@@ -71,7 +71,7 @@ def log_of(count: int, batches: int, text: str, *, offsets: bool = True) -> byte
         columns = ColumnArrays({}, {"kind": (["ATTEMPT"], [count]), "error": ([text], [count])})
         if offsets:
             columns.plain["offset"] = plain("offset", range(count))
-        log += b"".join(each.data for each in frames(RowBatch(number * count, count, columns)))
+        log += b"".join(frame.data for frame in frames(RowBatch(number * count, count, columns)))
     return log
 
 

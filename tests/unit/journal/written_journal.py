@@ -104,11 +104,11 @@ class JournalledTopic:
         return {number: Bounds(log.lo, log.hi) for number, log in self.logs.items()}
 
     def batches(self, ranges: Sequence[Range], take: Callable[[Any], None]) -> None:
-        for each in ranges:
+        for offset_range in ranges:
             rows = [
                 (b.partition, b.first, b.last + 1, b.records, b.checksum, self.rewritten)
-                for b in self.logs[each.partition].batches(each.partition)
-                if b.first < each.hi and b.last >= each.lo
+                for b in self.logs[offset_range.partition].batches(offset_range.partition)
+                if b.first < offset_range.hi and b.last >= offset_range.lo
             ]
             columns = zip(*rows, strict=True) if rows else [()] * len(BATCHES)
             take(pa.RecordBatch.from_pydict(dict(zip(BATCHES, map(list, columns), strict=True))))
@@ -123,15 +123,15 @@ class JournalledTopic:
         self.asked += ranges
         if take_headers is not None:
             self.batches(ranges, take_headers)
-        for each in ranges:
-            records = self.logs[each.partition].records(each.partition)
-            found = [r for r in records if each.lo <= r.offset < each.hi]
+        for offset_range in ranges:
+            records = self.logs[offset_range.partition].records(offset_range.partition)
+            found = [r for r in records if offset_range.lo <= r.offset < offset_range.hi]
             keys, values = [r.key for r in found], [r.value for r in found]
             hashes = pa.array(record_hashes(keys, values, key_hashes(keys)), pa.uint64())
             of_keys = [None if key is None else key_hash(key) for key in keys]
-            if each.partition in unused.of_records:
+            if offset_range.partition in unused.of_records:
                 hashes = pa.nulls(len(found), pa.uint64())
-                if each.partition in unused.of_keys:
+                if offset_range.partition in unused.of_keys:
                     of_keys = [None] * len(found)
             take(
                 pa.RecordBatch.from_pydict(

@@ -104,7 +104,7 @@ def test_a_record_that_cannot_be_read_does_not_keep_those_around_it(
     assert [each.offset for each in records] == [40, 41, 42]
     assert {each.tracker_id for each in records} == {7}
     # Who seeks past it meets it no more.
-    assert [each.offset for each in read(batch, 42)] == [42]
+    assert [read_range.offset for read_range in read(batch, 42)] == [42]
     assert readable(read(batch, 42)) == [42]
 
 
@@ -178,8 +178,8 @@ def test_a_large_batch_is_read_whole_whatever_lengths_its_records_have() -> None
     batch = raw_batch(*records, base_offset=5)
     assert len(batch) > LARGE_BATCH
     found = read(batch)
-    assert [len(each.value or b"") for each in found] == sizes
-    assert [each.offset for each in found] == list(range(5, 5 + len(sizes)))
+    assert [len(candidate.value or b"") for candidate in found] == sizes
+    assert [candidate.offset for candidate in found] == list(range(5, 5 + len(sizes)))
     assert not unreadable(found)
 
 

@@ -74,15 +74,15 @@ def buffer_behind(record: Record) -> object:
 def contents(read: list[Record]) -> list[tuple[object, ...]]:
     return [
         (
-            each.offset,
-            each.timestamp,
-            each.timestamp_type,
-            each.key,
-            None if each.value is None else bytes(each.value),
-            each.headers,
-            each.tracker_id,
+            read_range.offset,
+            read_range.timestamp,
+            read_range.timestamp_type,
+            read_range.key,
+            None if read_range.value is None else bytes(read_range.value),
+            read_range.headers,
+            read_range.tracker_id,
         )
-        for each in read
+        for read_range in read
     ]
 
 
@@ -154,7 +154,7 @@ def test_the_garbage_collector_tracks_no_memoryviews_of_small_values() -> None:
 
 def tracked_views() -> list[memoryview]:
     # isinstance() reads __class__, which raises for a weak proxy whose object is gone.
-    return [each for each in gc.get_objects() if type(each) is memoryview]
+    return [get_object for get_object in gc.get_objects() if type(get_object) is memoryview]
 
 
 def size_of(view: memoryview) -> int | None:
@@ -201,7 +201,7 @@ def test_with_bytes_the_buffer_is_free_when_the_batch_is() -> None:
     data = received(built([plain(5 * LARGE)] * 2))
     buffer = cast("ReceiveBuffer", data.obj)
     read = records(data, views=False)
-    assert {type(each.value) for each in read} == {bytes}
+    assert {type(read_range.value) for read_range in read} == {bytes}
     data.release()
     assert not buffer.is_viewed
 

@@ -32,7 +32,7 @@ async def test_results_have_the_key_and_the_trace_context_of_their_records() -> 
         headers: dict[str, str | bytes | None] = {TRACE[0]: TRACE[1], "other": b"x"}
         await t.publish("orders", b"1", key="k", headers=headers)
         await t.publish("orders", b"2")
-        first, second = sorted(t.records("invoices"), key=lambda each: each.value or b"")
+        first, second = sorted(t.records("invoices"), key=lambda record: record.value or b"")
     assert (first.key, first.value, first.headers) == (b"k", b"1", (TRACE,))
     assert (second.key, second.headers) == (None, ())
 
@@ -88,7 +88,7 @@ async def test_code_outside_of_handlers_publishes_until_the_consumer_is_closed()
         async with TestConsumer(consumer) as t:
             producer = consumer.producer
             await producer.publish("invoices", "text", key="k")
-            assert [each.value for each in t.records("invoices")] == [b"text"]
+            assert [record.value for record in t.records("invoices")] == [b"text"]
             assert consumer.producer is producer
             with pytest.raises(PublishError, match="not published to invoices: "):
                 await producer.publish("invoices", object())

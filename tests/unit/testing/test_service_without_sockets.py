@@ -130,7 +130,7 @@ async def test_a_service_runs_without_sockets(protocol: GroupProtocol) -> None:
         await t.publish("orders", "?", partition=1)
         await t.advance(10)
         assert t.committed("orders", 1) == len(
-            [each for each in t.records("orders") if each.partition == 1]
+            [record for record in t.records("orders") if record.partition == 1]
         )
 
         shop.events.clear()

@@ -36,7 +36,7 @@ async def test_unknown_error_codes_are_logged_with_the_group_and_fields(
     setup = await start(respond)
     response = messages.HeartbeatResponse(error=ErrorCode.unknown_server_error)
     assert await setup.send() == Replied(1, response)
-    (line,) = [each for each in caplog.messages if each.startswith("unknown error codes")]
+    (line,) = [message for message in caplog.messages if message.startswith("unknown error codes")]
     node = f"broker 1 at 127.0.0.1:{setup.node.port}"
     assert line == (
         "unknown error codes in a response; handled as UNKNOWN_SERVER_ERROR "

@@ -158,7 +158,7 @@ def _values(entity: Any, structure: Any, version: int) -> dict[str, Any]:
     def value(given: Any, field: Any) -> Any:
         if isinstance(given, tuple):
             inner = field.array_of
-            return [value(each, inner) for each in given]
+            return [value(given_item, inner) for given_item in given]
         if dataclasses.is_dataclass(given):
             return _values(given, field, version)
         return _scalar(given)

@@ -165,7 +165,7 @@ async def handle(
 async def committed(member: Consumer, topic: str) -> int:
     places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     found = await member.committed(*places)
-    return sum(each.offset for each in found.values() if each is not None)
+    return sum(candidate.offset for candidate in found.values() if candidate is not None)
 
 
 async def handlers(world: World) -> None:

@@ -129,7 +129,7 @@ async def topics(world: World) -> None:
     await admin.start()
     try:
         made = await admin.create_topics([NewTopic(name, 3, 1)])
-        errors = [each[1] for each in made.topic_errors]
+        errors = [topic_error[1] for topic_error in made.topic_errors]
         assert errors == [0], f"error {errors}"
         found: Any = {"partitions": ()}
         while len(found["partitions"]) < 3:  # another broker may not know the topic yet
@@ -149,7 +149,7 @@ async def groups(world: World) -> None:
             (described,) = await admin.describe_consumer_groups([world.group])
             (found,) = described.groups
             assert found[2] == "Stable", found
-        assert world.group in [each[0] for each in await admin.list_consumer_groups()]
+        assert world.group in [group[0] for group in await admin.list_consumer_groups()]
     finally:
         await admin.close()
 

@@ -20,7 +20,7 @@ def _schedule() -> Schedule:
     file = Path(__file__).parents[2] / "schedules" / "found.jsonl"
     lines = file.read_text("utf-8").splitlines()
     found = [msgspec.json.decode(line, type=_Found) for line in lines]
-    (schedule,) = [each.schedule for each in found if "fired too early" in each.why]
+    (schedule,) = [candidate.schedule for candidate in found if "fired too early" in candidate.why]
     return schedule
 
 

@@ -132,7 +132,7 @@ class DeliveryOracles:
         start = bisect_left(log.offsets, expected)
         wanted = log.offsets[start : start + len(records)]
         if holding.covered:
-            left = (each for each in log.offsets[start:] if each not in holding.covered)
+            left = (offset for offset in log.offsets[start:] if offset not in holding.covered)
             wanted = list(islice(left, len(records)))
         got = [record.offset for record in records]
         if holding.may_jump_to is not None and got[0] >= holding.may_jump_to:

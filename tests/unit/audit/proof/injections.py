@@ -55,7 +55,7 @@ def _committed_alone(run: JournalRun) -> list[tuple[Session, Row]]:
     found: list[tuple[Session, Row]] = []
     for part in run.logs:
         commits = [(s, r) for s in run.sessions.values() for r in s.commits(part)]
-        commits.sort(key=lambda each: each[1]["at_us"])
+        commits.sort(key=lambda commit: commit[1]["at_us"])
         untouched = _untouched(run, part)
         for session in run.sessions.values():
             for attempt in session.attempts(part):
@@ -114,8 +114,8 @@ def lost(run: JournalRun, chance: random.Random) -> Expected | None:
     if place is None:
         return None
     part, offset = place[1]["partition"], place[1]["offset"]
-    for session, each in list(run.attempts(part, offset)):
-        session.rows.remove(each)
+    for session, attempt in list(run.attempts(part, offset)):
+        session.rows.remove(attempt)
     return Expected(frozenset({("lost", part, offset)}))
 
 
@@ -378,8 +378,8 @@ def changed(run: JournalRun, chance: random.Random) -> Expected | None:
         and r["offset"] <= offset
         and r["last_offset"] >= offset
     ]
-    for each in batches:
-        each["checksum"] += 1
+    for batch in batches:
+        batch["checksum"] += 1
     handled = {r["offset"] for r in session.attempts(part)}
     both = {batches[0]["offset"], batches[0]["last_offset"]} & handled
     return Expected(frozenset(("content_mismatch", part, each) for each in both))

@@ -38,10 +38,10 @@ class Instance(NamedTuple):
     def of(self, anomalies: Iterable[Anomaly]) -> list[Anomaly]:
         """Those that are about this run."""
         return [
-            each
-            for each in anomalies
-            if (each.partition in self.partitions)
-            or (each.partition is None and set(each.sessions) & self.before.sessions.keys())
+            anomaly
+            for anomaly in anomalies
+            if (anomaly.partition in self.partitions)
+            or (anomaly.partition is None and set(anomaly.sessions) & self.before.sessions.keys())
         ]
 
 
@@ -83,8 +83,8 @@ def problems(instance: Instance, anomalies: Sequence[Anomaly]) -> list[str]:
     own = instance.of(anomalies)
     found = offsets_of(each for each in own if each.severity is Severity.FAIL)
     expected = instance.expected
-    wrong: list[str] = [f"found {each}" for each in sorted(found - expected.found)]
-    wrong += [f"not found {each}" for each in sorted(expected.found - found)]
+    wrong: list[str] = [f"found {candidate}" for candidate in sorted(found - expected.found)]
+    wrong += [f"not found {candidate}" for candidate in sorted(expected.found - found)]
     status = status_of(list(own))
     if expected.found:
         wanted = "FAIL"
@@ -117,8 +117,10 @@ def _without_rows(instance: Instance) -> set[tuple[int, int]]:
 def offsets_of(anomalies: Iterable[Anomaly]) -> set[Found]:
     """Each record that they name."""
     return {
-        (str(each.kind), each.partition, offset)
-        for each in anomalies
-        if each.partition is not None and each.offset_lo is not None and each.offset_hi is not None
-        for offset in range(each.offset_lo, each.offset_hi + 1)
+        (str(anomaly.kind), anomaly.partition, offset)
+        for anomaly in anomalies
+        if anomaly.partition is not None
+        and anomaly.offset_lo is not None
+        and anomaly.offset_hi is not None
+        for offset in range(anomaly.offset_lo, anomaly.offset_hi + 1)
     }

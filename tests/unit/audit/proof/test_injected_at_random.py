@@ -41,14 +41,14 @@ def written(folder: Path, instances: list[Instance]) -> None:
 
 def committed(instances: list[Instance]) -> AuditedGroupOffsets:
     """What the broker has of all runs."""
-    offsets = {part: off for each in instances for part, off in each.run.committed.items()}
+    offsets = {part: off for instance in instances for part, off in instance.run.committed.items()}
     return AuditedGroupOffsets(offsets, "broker", LATER)
 
 
 def audited(folder: Path, instances: list[Instance]) -> AuditResult:
     """One audit of all runs, each of which has partitions and sessions of its own."""
     written(folder, instances)
-    topic = topic_of([each.run for each in instances])
+    topic = topic_of([instance.run for instance in instances])
     offsets = committed(instances)
     return asyncio.run(audit(read_journal(folder), topic, TOPIC, group_offsets=offsets))
 
@@ -66,4 +66,4 @@ def test_what_is_injected_is_found_where_it_is_and_nothing_else(
     monkeypatch.setattr(comparison, "EXACT_BELOW", exact_below)
     instances = draw_instances(SEED, COUNT, chaotic=chaotic, content=content)
     result = audited(tmp_path, instances)
-    assert [p for each in instances for p in problems(each, result.anomalies)] == []
+    assert [p for instance in instances for p in problems(instance, result.anomalies)] == []

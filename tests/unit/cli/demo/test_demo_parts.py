@@ -274,7 +274,7 @@ class TestRebalancePicture:
         (style,) = svg.iter(f"{SVG}style")
         assert "prefers-color-scheme: dark" in (style.text or "")
         known = {element.get("class") or "" for element in svg.iter()} - {""}
-        for name in {part for each in known for part in each.split()}:
+        for name in {part for candidate in known for part in candidate.split()}:
             assert f".{name} {{" in (style.text or "")
 
 

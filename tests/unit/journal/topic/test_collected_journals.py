@@ -145,7 +145,7 @@ def test_few_files_are_open_however_many_sessions_there_are(
     )
     assert found == (2, 52, 0)
     states = read_journal(tmp_path / "c").sessions
-    told = [(each.name, each.rows, each.segments, each.damaged) for each in states]
+    told = [(state.name, state.rows, state.segments, state.damaged) for state in states]
     assert told == [(A, 31, 2, ()), (B, 21, 2, ())]
 
 

@@ -216,7 +216,7 @@ class PublishedCluster(Cluster):
             return response
         unstable = ErrorCode.unstable_offset_commit
         return replace(
-            response, offsets=tuple(replace(each, error=unstable) for each in response.offsets)
+            response, offsets=tuple(replace(offset, error=unstable) for offset in response.offsets)
         )
 
     # -- writing ----------------------------------------------------------------------------------

@@ -51,14 +51,14 @@ async def test_brokers_that_lose_commit_metadata_are_noticed_at_the_first_comple
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with with_slow_records(BY_NAME["Tansu"]) as t:
-        (line,) = (each for each in caplog.messages if LOST in each)
+        (line,) = (message for message in caplog.messages if LOST in message)
         assert "completion_map=0" in line
-        maps = [each for each in t.brokers.commits if each]
+        maps = [commit for commit in t.brokers.commits if commit]
         assert len(maps) == 1, "no further map is written"
         await t.publish("orders", "301")
         await t.publish("orders", "302")
         await t.advance(5)
-        assert [each for each in t.brokers.commits if each] == maps
+        assert [commit for commit in t.brokers.commits if commit] == maps
     assert caplog.text.count(LOST) == 1
 
 
@@ -68,7 +68,7 @@ async def test_brokers_that_keep_commit_metadata_are_asked_once(
     async with with_slow_records(BY_NAME["MSK Serverless"]) as t:
         await t.publish("orders", "301")
         await t.advance(5)
-        maps = [each for each in t.brokers.commits if each]
+        maps = [commit for commit in t.brokers.commits if commit]
         assert len(maps) > 1
         assert t.brokers.reads_of_offsets == 2, "at the start, and after the first map"
     assert LOST not in caplog.text
@@ -112,7 +112,7 @@ async def test_a_completion_map_becomes_shorter_where_brokers_take_less_than_409
     async with with_slow_records(kind) as t:
         await t.publish("orders", "301")
         await t.advance(5)
-        assert any(len(each) > 40 for each in t.brokers.commits)
+        assert any(len(commit) > 40 for commit in t.brokers.commits)
         assert 0 < len(t.brokers.commits[-1]) <= 40
     assert SHORT in caplog.text
     assert LOST not in caplog.text
@@ -140,7 +140,7 @@ async def test_offsets_that_stay_unstable_are_waited_for_with_one_sentence_and_a
         await t.publish("orders", "0")
         await t.advance(1)
         assert handled == []
-        lines = [each for each in caplog.messages if "waiting for the position" in each]
+        lines = [message for message in caplog.messages if "waiting for the position" in message]
         assert "a transaction with offsets of this group has not ended" in lines[0]
         assert "seek()" in lines[0]
         asked = asyncio.create_task(consumer.committed(("orders", 0)))
@@ -175,7 +175,7 @@ async def test_records_older_than_the_time_sought_are_left_out_and_named_once(
         await t.advance(10)
         assert handled == ["4", "5"], "2 and 3 are older than 30 minutes"
         assert t.committed("orders", 0) == 6
-    (line,) = (each for each in caplog.messages if "only approximately" in each)
+    (line,) = (message for message in caplog.messages if "only approximately" in message)
     assert "partition=orders-0" in line
     assert "offset=2" in line
 
@@ -246,7 +246,7 @@ async def test_a_broker_that_returns_nothing_inside_a_batch_is_named_after_ten_s
         await t.advance(8)
         assert "waiting to fetch" not in caplog.text
         await t.advance(4)
-        (line,) = (each for each in caplog.messages if "waiting to fetch" in each)
+        (line,) = (message for message in caplog.messages if "waiting to fetch" in message)
         assert "no records from offset 1" in line
         assert "seek()" in line
         consumer.seek(("orders", 0), 3)
@@ -301,7 +301,7 @@ async def test_commits_that_brokers_never_accept_are_named_after_ten_seconds(
         await t.advance(9)
         assert "waiting for commits" not in caplog.text
         await t.advance(4)
-        (line,) = (each for each in caplog.messages if "waiting for commits" in each)
+        (line,) = (message for message in caplog.messages if "waiting for commits" in message)
         assert f"reason={error.name}" in line
         t.brokers.rejects_commits = ErrorCode.none
         await t.advance(4)
