@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.client.core.metadata.topic_ids import topic_id_text
+from asyncrevoke.client.core.metadata.topic import topic_id_text
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.observer import committed_offsets

@@ -71,7 +71,7 @@ def never_acknowledges(patch: pytest.MonkeyPatch) -> None:
 def forgets_that_a_response_was_lost(patch: pytest.MonkeyPatch) -> None:
     def no_response(self: ConsumerGroupHeartbeat, now: float, why: str) -> None:
         self._coordinator.no_response(now, why, self._asked)
-        self._coordinator.call_when_known("heartbeat", self._beat, now)
+        self._coordinator.call_when_known("heartbeat", self.soon, now)
 
     patch.setattr(ConsumerGroupHeartbeat, "no_response", no_response)
 

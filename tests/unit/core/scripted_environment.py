@@ -26,7 +26,7 @@ from asyncrevoke.client.core.io.effects import (
 from asyncrevoke.client.core.io.outbox import Outbox
 from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.client.core.metadata.coordinator import Coordinator
-from asyncrevoke.client.core.metadata.output_topics import OutputTopics
+from asyncrevoke.client.core.metadata.missing_topics import OutputTopics
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,

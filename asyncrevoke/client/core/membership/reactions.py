@@ -1,4 +1,4 @@
-"""What a membership reports to the other rooms."""
+"""What a membership reports to the core."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
-    from asyncrevoke.client.core.metadata.output_topics import OutputTopics
+    from asyncrevoke.client.core.metadata.missing_topics import OutputTopics
     from asyncrevoke.client.core.metadata.reactions import MetadataReactions
     from asyncrevoke.client.core.metadata.topic import TopicPartitions
     from asyncrevoke.client.protocol.messages import BrokerMetadata, TopicMetadata

@@ -1,4 +1,4 @@
-"""What the cluster metadata report to the other rooms."""
+"""What the cluster metadata report to the core."""
 
 from __future__ import annotations
 

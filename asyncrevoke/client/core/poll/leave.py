@@ -11,7 +11,7 @@ from asyncrevoke.client.core.io.effects import CompleteRequest
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.outbox import Outbox
-    from asyncrevoke.client.core.poll.reactions import LeaveReactions
+    from asyncrevoke.client.core.poll.reactions import PollReactions
     from asyncrevoke.client.errors import PartitionsError
 
 _DRAIN_TIMER = "leave-drain"
@@ -26,7 +26,7 @@ class Leaving:
         self,
         outbox: Outbox,
         config: ConsumerConfig,
-        reactions: LeaveReactions,
+        reactions: PollReactions,
     ) -> None:
         self._outbox = outbox
         self._close_timeout = config.close_timeout

@@ -1,4 +1,4 @@
-"""What polling and leaving report to the other rooms."""
+"""What polling and leaving report to the core."""
 
 from __future__ import annotations
 
@@ -6,21 +6,13 @@ from typing import Protocol
 
 
 class PollReactions(Protocol):
-    """What the poller reports.
-
-    Implemented by :class:`~asyncrevoke.client.core.core.Core`.
-    """
+    """Implemented by :class:`asyncrevoke.client.core.core.Core`."""
 
     def poll_started(self, now: float) -> None:
         """The loop asks for the next batch."""
 
     def max_poll_interval_exceeded(self, now: float) -> None:
         """The loop has not asked for a batch within ``max_poll_interval``."""
-
-
-class LeaveReactions(Protocol):
-    """What unsubscribing and closing need; implemented by
-    :class:`asyncrevoke.client.core.core.Core`."""
 
     def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
         """Release everything, then leave; :meth:`Leaving.left` follows."""

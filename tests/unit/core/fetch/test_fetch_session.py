@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import create_autospec
+
 import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
 from unit.core.scripted_environment import NODES, topic, tp
 
 from asyncrevoke.client.core.io.effects import Channel, FailureKind, Send
 from asyncrevoke.client.core.poll.leave import Leaving
+from asyncrevoke.client.core.poll.reactions import PollReactions
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedPartition,
@@ -219,33 +222,12 @@ def test_without_a_session_there_is_nothing_to_end() -> None:
     assert [s for s in world.sends(FetchRequest) if s.channel is Channel.FETCH_BUSY] == []
 
 
-class CountedCloses:
-    """Reactions to closing that only count it."""
-
-    def __init__(self) -> None:
-        self.counted: list[bool] = []
-
-    def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
-        pass
-
-    def leave_uncommitted(self, now: float) -> None:
-        pass
-
-    def stop_leaving(self, now: float) -> None:
-        pass
-
-    def close_timed_out(self, now: float) -> None:
-        pass
-
-    def closing_ended(self) -> None:
-        self.counted.append(True)
-
-
 def test_closing_waits_for_the_end_of_sessions_and_for_nothing_after_it() -> None:
     world = SessionWorld()
-    closes = CountedCloses()
-    closed = closes.counted
-    leaving = Leaving(world.outbox, world.config, closes)
+    closed: list[bool] = []
+    reactions = create_autospec(PollReactions, instance=True)
+    reactions.closing_ended.side_effect = lambda: closed.append(True)
+    leaving = Leaving(world.outbox, world.config, reactions)
     leaving.set_sessions_ending(True)
     leaving.close(world.now, 1, graceful=True, joined=True, deadline=None)
     leaving.left()

@@ -11,11 +11,11 @@ from asyncrevoke import ConfigError
 from asyncrevoke.client.config.topics import MAX_TOPIC_BYTES, MAX_TOPICS, check_topics
 from asyncrevoke.client.core.assignors import ASSIGNORS
 from asyncrevoke.client.core.io.outbox import Outbox
-from asyncrevoke.client.core.membership import pattern
+from asyncrevoke.client.core.membership import subscription_state
 from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
     read_subscription,
 )
-from asyncrevoke.client.core.membership.pattern import PatternSubscription
+from asyncrevoke.client.core.membership.subscription_state import PatternSubscription
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.subscription import Subscription, encode_subscription
 from asyncrevoke.client.runtime.session.subscription_calls import read_from
@@ -42,7 +42,7 @@ def add(group: ScriptedGroup, name: str) -> None:
 
 
 def test_a_member_joins_with_the_first_topics_that_match(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pattern, "MAX_TOPICS", 3)
+    monkeypatch.setattr(subscription_state, "MAX_TOPICS", 3)
     group = reading_bills(5, 2, 4, 3, 1)
     assert subscription_of(group.joining()).topics == names(1, 2, 3)
     (line,) = group.named(EXCEEDED)
@@ -53,7 +53,7 @@ def test_a_member_joins_with_the_first_topics_that_match(monkeypatch: pytest.Mon
 def test_topics_that_somebody_creates_displace_none_that_is_consumed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pattern, "MAX_TOPICS", 3)
+    monkeypatch.setattr(subscription_state, "MAX_TOPICS", 3)
     group = reading_bills(2, 3, 4)
     assert not group.named(EXCEEDED)
     add(group, "bills-1")

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 from unit.core.scripted_environment import ScriptedRequests, metadata, topic, tp
 
-from asyncrevoke.client.core.metadata.topic import KnownTopic, read_topics
-from asyncrevoke.client.core.metadata.topic_ids import TopicIds
+from asyncrevoke.client.core.metadata.topic import KnownTopic, TopicIds, read_topics
 from asyncrevoke.client.protocol.messages import ErrorCode, MetadataRequest
 
 if TYPE_CHECKING:

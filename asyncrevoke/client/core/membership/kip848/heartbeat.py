@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
-    from asyncrevoke.client.core.membership.kip848.reactions import ConsumerGroupHeartbeatReactions
+    from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMembership
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
     from asyncrevoke.client.protocol.messages import (
         ConsumerGroupHeartbeatRequest,
@@ -65,7 +65,7 @@ class ConsumerGroupHeartbeat:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        member: ConsumerGroupHeartbeatReactions,
+        member: ConsumerGroupMembership,
     ) -> None:
         self._outbox = outbox
         self._config = config
@@ -101,7 +101,7 @@ class ConsumerGroupHeartbeat:
         self._full = True
         self._unconfirmed_since = None
         self._background_news = None
-        self._outbox.set_timer(_TIMER, now + after, self._beat)
+        self._outbox.set_timer(_TIMER, now + after, self.soon)
 
     def stop(self) -> None:
         """Send no more heartbeats, and report no more responses. One in flight still delays the
@@ -111,12 +111,6 @@ class ConsumerGroupHeartbeat:
         self._ignore_response = self._in_flight
         self._outbox.cancel_timer(_TIMER)
         self._update_background_heartbeat()
-
-    def soon(self, now: float) -> None:
-        """Send a heartbeat now, or when the one in flight has its response."""
-        if not self._running:
-            return
-        self._beat(now)
 
     def send_full(self, now: float) -> None:
         """Send a full heartbeat now."""
@@ -150,7 +144,7 @@ class ConsumerGroupHeartbeat:
         self._full = True
         delay = self._backoff.failed()
         if self._running:
-            self._outbox.set_timer(_TIMER, now + delay, self._beat, spread=delay)
+            self._outbox.set_timer(_TIMER, now + delay, self.soon, spread=delay)
 
     def elsewhere(self, now: float, why: str) -> None:
         """Another broker than the coordinator responded: send all fields to the coordinator."""
@@ -168,7 +162,7 @@ class ConsumerGroupHeartbeat:
     def _send_all_fields(self, now: float) -> None:
         self._full = True
         self._full_until = now + _FULL_AFTER_SILENCE
-        self._coordinator.call_when_known("heartbeat", self._beat, now)
+        self._coordinator.call_when_known("heartbeat", self.soon, now)
 
     def _schedule(self, now: float) -> None:
         if not self._running:
@@ -176,9 +170,10 @@ class ConsumerGroupHeartbeat:
         interval = self._interval
         if now < self._often_until:
             interval = min(interval, _EAGER_INTERVAL)
-        self._outbox.set_timer(_TIMER, now if self._again else now + interval, self._beat)
+        self._outbox.set_timer(_TIMER, now if self._again else now + interval, self.soon)
 
-    def _beat(self, now: float) -> None:
+    def soon(self, now: float) -> None:
+        """Send a heartbeat now, or when the one in flight has its response."""
         if not self._running:
             return
         self._update_background_heartbeat()
@@ -187,7 +182,7 @@ class ConsumerGroupHeartbeat:
             return
         node = self._coordinator.node
         if node is None:
-            self._coordinator.call_when_known("heartbeat", self._beat, now)
+            self._coordinator.call_when_known("heartbeat", self.soon, now)
             return
         self._again = False
         self._outbox.cancel_timer(_TIMER)
@@ -264,7 +259,7 @@ class ConsumerGroupHeartbeat:
             why = f"ConsumerGroupHeartbeat: {reply.detail}"
             self._coordinator.no_response(now, why, self._asked)
         if self._again:
-            self._beat(now)
+            self.soon(now)
 
 
 def _with_epoch_of(reply: Response, message: ConsumerGroupHeartbeatRequest) -> Request | None:

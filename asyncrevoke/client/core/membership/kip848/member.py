@@ -1,9 +1,15 @@
 """Membership of a consumer group whose coordinator assigns (KIP-848), in two steps (KIP-983).
 
-The only request is the heartbeat, and one is in flight. It has the subscription and the epoch; its
-response has the assigned partitions. While revoked partitions drain, heartbeats omit the owned
-ones: so the coordinator assigns none of them to others. When the last of them is released or lost,
-a heartbeat lists what is owned: that acknowledgement is the second step, and ends the epoch.
+The only request is the heartbeat, and one is in flight. A rebalance, and the states of
+``state_table.py``::
+
+    a full heartbeat with epoch 0: the subscription, and nothing owned            -> JOINING
+    a response has another assignment: start what is added, and revoke the rest   -> RECONCILING
+      while it drains, heartbeats omit what is owned: nobody else gets it
+    barrier, all are released or lost: a heartbeat lists what is owned            -> ACKNOWLEDGING
+    its response, which may have another epoch                                    -> STABLE
+    UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: lose all partitions, and join         -> UNSUBSCRIBED
+    a heartbeat with epoch -1 or -2: leave                                        -> LEAVING
 
 A revocation cannot be withdrawn: the member gets no other assignment until it is acknowledged. A
 partition that is assigned again becomes a new instance.
@@ -12,6 +18,8 @@ partition that is assigned again becomes a new instance.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import Failed, FailureKind
@@ -25,7 +33,6 @@ from asyncrevoke.client.core.membership.kip848.error_table import (
     heartbeat_action,
 )
 from asyncrevoke.client.core.membership.kip848.heartbeat import ConsumerGroupHeartbeat
-from asyncrevoke.client.core.membership.kip848.heartbeat_fields import HeartbeatFields
 from asyncrevoke.client.core.membership.kip848.state_table import (
     MEMBER_TRANSITIONS,
     MemberState,
@@ -105,7 +112,8 @@ class ConsumerGroupMembership:
         self._epoch = JOIN_EPOCH
         self._topics: frozenset[str] = frozenset()
         self._regex: str | None = None
-        self._fields = HeartbeatFields(config)
+        # The subscription that the coordinator has from this member.
+        self._sent: tuple[tuple[str, ...], str | None] | None = None
         self._target = TargetAssignment(cluster)
         # The newest assignment: a partition of it that is released is started anew.
         self._assigned: frozenset[TopicPartition] = frozenset()
@@ -261,19 +269,43 @@ class ConsumerGroupMembership:
         self._heartbeat.start(now, after=after)
 
     def compose_heartbeat(self, full: bool) -> ConsumerGroupHeartbeatRequest:
-        """The next heartbeat: ``full`` if the last one may not have arrived."""
+        """The next heartbeat, with all fields if ``full``, as the last one may not have arrived.
+        The subscription is sent when it has changed."""
         if self.state is MemberState.LEAVING or self._release_instance:
             for_good = self._sends_leave and not self._release_instance
-            epoch = LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH
-            return self._fields.short(self._member_id, epoch)
+            return self._short_heartbeat(LEAVE_EPOCH if for_good else LEAVE_STATIC_EPOCH)
         owned: tuple[TopicIdPartitions, ...] | None = None
         if self.state is MemberState.JOINING:
             self._known = True
             owned = ()
         elif full or self.state is MemberState.ACKNOWLEDGING:
             owned = self._owned()
-        return self._fields.compose(
-            self._member_id, self._epoch, self._topics, self._regex, owned, full=full
+        subscription = tuple(sorted(self._topics)), self._regex
+        if not self._wanted and self._sent is not None:
+            # The member leaves by another heartbeat.
+            subscription = self._sent
+        tells = full or subscription != self._sent
+        topics, regex = subscription
+        if regex is None and self._sent is not None and self._sent[1]:
+            regex = ""
+        self._sent = subscription
+        return replace(
+            self._short_heartbeat(self._epoch),
+            rack=self._config.client_rack if full else None,
+            rebalance_timeout=self._config.rebalance_timeout if full else None,
+            topics=topics if tells else None,
+            regex=regex if tells else None,
+            assignor=self._config.server_assignor if full else None,
+            owned=owned,
+        )
+
+    def _short_heartbeat(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
+        """A heartbeat without fields that may change."""
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            member_epoch=epoch,
+            group_instance_id=self._config.group_instance_id,
         )
 
     def _owned(self) -> tuple[TopicIdPartitions, ...]:
@@ -281,9 +313,7 @@ class ConsumerGroupMembership:
 
     def background_heartbeat(self) -> ConsumerGroupHeartbeatRequest | None:
         """A heartbeat for the thread, which keeps the membership and changes nothing."""
-        if self.state not in _MEMBER:
-            return None
-        return self._fields.short(self._member_id, self._epoch)
+        return self._short_heartbeat(self._epoch) if self.state in _MEMBER else None
 
     def background_epoch(self, now: float, epoch: int) -> bool:
         """The heartbeat thread has received this epoch. Returns whether it is a new one."""
@@ -445,7 +475,7 @@ class ConsumerGroupMembership:
         self._assigned = frozenset()
         self._unknown.note({})
         self._release_instance = False
-        self._fields.forget()
+        self._sent = None
         self._epoch = JOIN_EPOCH
         self._transition(move)
 

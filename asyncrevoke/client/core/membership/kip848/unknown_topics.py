@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel
-from asyncrevoke.client.core.metadata.topic_ids import topic_id_text
+from asyncrevoke.client.core.metadata.topic import topic_id_text
 from asyncrevoke.client.protocol.messages import ErrorCode, MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
