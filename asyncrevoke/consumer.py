@@ -21,8 +21,7 @@ from asyncrevoke.client.errors import (
 from asyncrevoke.client.runtime.hooks.journal_hooks import SessionJournal, check_journal
 from asyncrevoke.client.runtime.hooks.observers import check_observer
 from asyncrevoke.client.runtime.hooks.rebalance_listener import RebalanceListener, check_listener
-from asyncrevoke.client.runtime.loop.event_loop import check_event_loop
-from asyncrevoke.client.runtime.loop.main_script import check_main_script
+from asyncrevoke.client.runtime.loop.entering import check_event_loop, check_main_script
 from asyncrevoke.client.runtime.loop.signals import DrainOnSignals
 from asyncrevoke.client.runtime.session.partition_calls import PartitionCalls
 from asyncrevoke.client.runtime.session.probe import probe

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
-from asyncrevoke.client.runtime.loop.event_loop import check_event_loop
+from asyncrevoke.client.runtime.loop.entering import check_event_loop
 from asyncrevoke.client.runtime.session.open_session import Environment, in_environment
 from asyncrevoke.testing.calls import Calls
 from asyncrevoke.testing.cluster import (

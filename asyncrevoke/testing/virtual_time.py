@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 from asyncrevoke.client.errors import IllegalStateError
-from asyncrevoke.client.runtime.loop.event_loop import other_event_loop
+from asyncrevoke.client.runtime.loop.entering import other_event_loop
 from asyncrevoke.testing.fake_kafka.clock import Clock
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import anyio.to_process
 import anyio.to_thread
 
 from asyncrevoke.client.errors import HandlerProcessError
-from asyncrevoke.client.runtime.loop.main_script import UnguardedScriptError
+from asyncrevoke.client.runtime.loop.entering import UnguardedScriptError
 from asyncrevoke.handlers.blocking.pickled_call import (
     listed,
     pickle_call,

@@ -16,7 +16,7 @@ from asyncrevoke.client.errors import (
 from asyncrevoke.client.model import FailurePause
 from asyncrevoke.client.printable import is_caught_by, named_error
 from asyncrevoke.client.producing.trace_context import replace_headers
-from asyncrevoke.client.runtime.loop.main_script import UnguardedScriptError
+from asyncrevoke.client.runtime.loop.entering import UnguardedScriptError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.held_records import HeldRecords
 from asyncrevoke.handlers.dead_letters.retry_message import RetryMessage

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import (
@@ -39,18 +39,18 @@ from asyncrevoke.client.core.io.effects import (
 from asyncrevoke.client.errors import FatalError
 from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
+from asyncrevoke.client.runtime.loop.blocked_loop import LoopLag
 from asyncrevoke.client.runtime.loop.computing_thread import ComputingThread
-from asyncrevoke.client.runtime.loop.loop_lag import LoopLag
 from asyncrevoke.client.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeAlias
 
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
     from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread
     from asyncrevoke.client.runtime.loop.reactions import DriverReactions
     from asyncrevoke.client.runtime.net.requests import Requests
 
@@ -64,43 +64,11 @@ _CANCELLED = 0.25
 _CLOSING = 0.4
 
 
-class HeartbeatFallback(Protocol):
-    """Sends heartbeats while the event loop is blocked. Implemented by :class:`HeartbeatThread`."""
-
-    def set_heartbeat(self, heartbeat: BackgroundHeartbeat | None) -> None:
-        """Send this heartbeat, or none, from now on whenever the event loop is blocked."""
-
-    def tick(self) -> str | None:
-        """The event loop runs. Returns the line that blocked it, if that was logged since the last
-        call."""
-        ...
-
-    def stop(self) -> None:
-        """Send no further heartbeats."""
-
-    async def aclose(self) -> None:
-        """Stop, and wait until nothing runs any more."""
-
-
-class HeartbeatReplies(Protocol):
-    """Takes the responses to heartbeats that a :class:`HeartbeatFallback` has sent.
-
-    Implemented by :class:`Driver`.
-    """
-
-    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
-        """A broker has responded to a heartbeat, or it has failed. Called on the event loop."""
-
-
-if TYPE_CHECKING:
-    OpenFallback: TypeAlias = Callable[[HeartbeatReplies], HeartbeatFallback]
-
-
 class Driver:
     """Drives one core on the running event loop, from :meth:`start` to :meth:`aclose`.
 
-    ``open_fallback`` makes what sends heartbeats while the event loop is blocked; with None, none
-    are sent then.
+    ``open_heartbeat_thread`` makes what sends heartbeats while the event loop is blocked; with
+    None, none are sent then.
     """
 
     def __init__(
@@ -112,7 +80,7 @@ class Driver:
         reactions: DriverReactions,
         *,
         tolerated_lag: float = 15.0,
-        open_fallback: OpenFallback | None = None,
+        open_heartbeat_thread: Callable[[Driver], HeartbeatThread] | None = None,
         jitter: random.Random | None = None,
     ) -> None:
         self._core = core
@@ -123,7 +91,9 @@ class Driver:
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
         self._loop = asyncio.get_running_loop()
         self._lag = LoopLag(self._loop, tolerated_lag, log, self)
-        self._fallback = None if open_fallback is None else open_fallback(self)
+        self._heartbeat_thread = (
+            None if open_heartbeat_thread is None else open_heartbeat_thread(self)
+        )
         self._decode_threads = DecodeThreads()
         self._computing_thread = ComputingThread()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -277,7 +247,7 @@ class Driver:
     # --- effects -------------------------------------------------------------------------------
 
     def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
-        """See :class:`HeartbeatReplies`."""
+        """A broker has responded to a heartbeat of the thread, or it has failed."""
         self._handle(reply)
 
     def _handle(self, event: Event) -> None:
@@ -332,8 +302,8 @@ class Driver:
             self._requests.drop_silent(effect)
 
     def _set_heartbeat(self, effect: BackgroundHeartbeat | StopBackgroundHeartbeat) -> None:
-        if self._fallback is not None:
-            self._fallback.set_heartbeat(
+        if self._heartbeat_thread is not None:
+            self._heartbeat_thread.set_heartbeat(
                 effect if isinstance(effect, BackgroundHeartbeat) else None
             )
 
@@ -360,8 +330,11 @@ class Driver:
             future.set_exception(error)
 
     def loop_ticked(self, late: float) -> str | None:
-        """See :class:`~asyncrevoke.client.runtime.loop.loop_lag.LoopTicks`."""
-        blocked_at = None if self._fallback is None else self._fallback.tick()
+        """The event loop ran this ``late`` seconds after it was due; once a second or more often.
+
+        Returns the line that blocked it, if a warning was logged already.
+        """
+        blocked_at = None if self._heartbeat_thread is None else self._heartbeat_thread.tick()
         try:
             self._reactions.ticked(late)
         except Exception as error:  # noqa: BLE001 - raised by the next step
@@ -443,8 +416,8 @@ class Driver:
                 if tasks:
                     self._abandon((await asyncio.wait(tasks, timeout=_CANCELLED))[1])
                 self._decode_threads.stop()
-                if self._fallback is not None:
-                    await self._fallback.aclose()
+                if self._heartbeat_thread is not None:
+                    await self._heartbeat_thread.aclose()
             finally:
                 await self._requests.close()
 
@@ -455,8 +428,8 @@ class Driver:
             abandon(task)
 
     def _stop_sending(self) -> None:
-        if self._fallback is not None:
-            self._fallback.stop()
+        if self._heartbeat_thread is not None:
+            self._heartbeat_thread.stop()
         if not self._stopping.done():
             self._stopping.set_result(None)
         self._lag.stop()
@@ -470,3 +443,24 @@ class Driver:
                     future.set_exception(self.error)
                 else:
                     future.cancel()
+
+
+class PollBoundary:
+    """Inside, the caller awaits the library: ``max_poll_interval`` does not run, and partitions
+    whose revocation was announced may be released.
+
+    A class: contextlib's generators write into exceptions, and a user's class may forbid that.
+    """
+
+    def __init__(self, core: Core, driver: Driver) -> None:
+        self._core = core
+        self._driver = driver
+
+    def __enter__(self) -> None:
+        self._set(inside=True)
+
+    def __exit__(self, *_error: object) -> None:
+        self._set(inside=False)
+
+    def _set(self, *, inside: bool) -> None:
+        self._driver.call(self._core.boundary, inside=inside)

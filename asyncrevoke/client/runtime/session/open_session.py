@@ -19,9 +19,8 @@ from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
 from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls, awaits_assignment
 from asyncrevoke.client.runtime.hooks.observers import Observers
+from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, tick_interval
 from asyncrevoke.client.runtime.loop.driver import Driver
-from asyncrevoke.client.runtime.loop.heartbeat_thread import HeartbeatThread
-from asyncrevoke.client.runtime.loop.loop_lag import tick_interval
 from asyncrevoke.client.runtime.net.authentication.remembered_token import RememberedToken
 from asyncrevoke.client.runtime.net.channels import Channels
 from asyncrevoke.client.runtime.session.parts import SessionHooks, SessionParts
@@ -184,9 +183,9 @@ def _open_driver(
 ) -> Driver:
     """The driver; ``connect`` opens the connections of the heartbeat thread, None: without one."""
     tolerated_lag = config.session_timeout / 3
-    open_fallback = None
+    open_heartbeat_thread = None
     if config.heartbeat_thread and config.group_id is not None and connect is not None:
-        open_fallback = partial(
+        open_heartbeat_thread = partial(
             HeartbeatThread,
             connect=connect,
             core=core,
@@ -200,7 +199,7 @@ def _open_driver(
         hooks.listener,
         SessionReactions(hooks),
         tolerated_lag=tolerated_lag,
-        open_fallback=open_fallback,
+        open_heartbeat_thread=open_heartbeat_thread,
         jitter=jitter,
     )
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from asyncrevoke.client.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.client.model import PollResult
 from asyncrevoke.client.runtime.hooks.application_calls import is_called_by, would_wait
-from asyncrevoke.client.runtime.loop.event_loop import other_event_loop
-from asyncrevoke.client.runtime.loop.poll_boundary import PollBoundary
+from asyncrevoke.client.runtime.loop.driver import PollBoundary
+from asyncrevoke.client.runtime.loop.entering import other_event_loop
 from asyncrevoke.client.runtime.session.membership_guard import ConsumerMembership
 from asyncrevoke.client.runtime.session.record_iterator import RecordIterator
 from asyncrevoke.client.runtime.session.shutdown import Shutdown

@@ -13,7 +13,7 @@ from unit.handlers.scripted_source import record
 
 import asyncrevoke
 from asyncrevoke import Retry
-from asyncrevoke.client.runtime.loop.main_script import UnguardedScriptError, check_main_script
+from asyncrevoke.client.runtime.loop.entering import UnguardedScriptError, check_main_script
 
 _SCRIPT = """
 import asyncio
@@ -70,7 +70,7 @@ def test_a_script_without_a_guard_is_refused_in_a_worker_without_a_main_module(
     """As in workers of anyio 4.4, which add the module of the script once it is imported."""
     path = tmp_path / "billing.py"
     path.write_text(
-        "from asyncrevoke.client.runtime.loop.main_script import check_main_script\n"
+        "from asyncrevoke.client.runtime.loop.entering import check_main_script\n"
         "check_main_script()\n",
         encoding="utf-8",
     )

@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import pytest_asyncio
@@ -25,14 +25,16 @@ from asyncrevoke.client.core.io.effects import (
 )
 from asyncrevoke.client.protocol.messages import ErrorCode, HeartbeatRequest, HeartbeatResponse
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
-from asyncrevoke.client.runtime.loop import heartbeat_thread
-from asyncrevoke.client.runtime.loop.heartbeat_thread import HeartbeatThread
-from asyncrevoke.client.runtime.loop.loop_lag import LoopLag
+from asyncrevoke.client.runtime.loop import blocked_loop
+from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
 
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.protocol.messages import Request, Response
+    from asyncrevoke.client.runtime.loop.driver import Driver
+    from asyncrevoke.client.runtime.net.channels import Channels
 
 PATIENCE = 0.1
 INTERVAL = 0.05
@@ -86,10 +88,15 @@ class Watched:
         self.told: list[BackgroundHeartbeatReply] = []
         loop = asyncio.get_running_loop()
         log = EventLog()
+        driver = cast("Driver", self)
         self.thread = HeartbeatThread(
-            self, connect=brokers.open, core=self, log=log, blocked_after=PATIENCE
+            driver,
+            connect=cast("Callable[[], Channels]", brokers.open),
+            core=cast("Core", self),
+            log=log,
+            blocked_after=PATIENCE,
         )
-        self.lag = LoopLag(loop, PATIENCE, log, self)
+        self.lag = LoopLag(loop, PATIENCE, log, driver)
         self.lag.start()
 
     def loop_ticked(self, late: float) -> str | None:
@@ -216,7 +223,7 @@ async def test_a_heartbeat_never_counts_as_sent_later_than_it_was(
             time.sleep(0.02)  # as if another process ran before the event loop's clock is read
         return now
 
-    monkeypatch.setattr(heartbeat_thread, "_now", interrupted)
+    monkeypatch.setattr(blocked_loop, "_now", interrupted)
     watched.set_heartbeat()
     block_until(lambda: brokers.sent)
     await until(lambda: watched.told)

@@ -1,6 +1,7 @@
-"""Sends heartbeats from a thread while the event loop is blocked.
+"""Detects a blocked event loop, and sends heartbeats from a thread while it is blocked.
 
-The event loop calls :meth:`HeartbeatThread.tick` each second. Without a tick, the thread logs the
+:class:`LoopLag` measures the delay of a timer; each second the driver calls
+:meth:`HeartbeatThread.tick`. Without a tick, the thread logs the
 line that blocks the event loop and sends the last ``BackgroundHeartbeat``, over a connection of its
 own. It stops when the event loop runs again, or when ``max_poll_interval`` is over, so that a loop
 that is blocked for ever does not keep its partitions. The core gets the responses when the event
@@ -11,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import (
@@ -24,53 +27,95 @@ from asyncrevoke.client.core.io.effects import (
     Send,
 )
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
-from asyncrevoke.client.runtime.loop.blocking_call_site import blocked_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import Replied
     from asyncrevoke.client.protocol.messages import Request
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
-    from asyncrevoke.client.runtime.loop.driver import HeartbeatReplies
+    from asyncrevoke.client.runtime.loop.driver import Driver
+    from asyncrevoke.client.runtime.net.channels import Channels
 
 
-class HeartbeatRequests(Protocol):
-    """Sends requests on the event loop of the thread. Implemented by :class:`Channels`."""
-
-    async def request(self, send: Send) -> Replied | Failed:
-        """Send a request and wait for the response. Failures are returned, not raised."""
-        ...
-
-    async def close(self) -> None:
-        """Close all connections."""
+_LONGEST_INTERVAL = 1.0
+_PACKAGE: Final = __file__.rsplit(os.sep, 4)[0] + os.sep
+# sysconfig would import all that Python was built with.
+_STDLIB: Final = asyncio.__file__.rsplit(os.sep, 2)[0] + os.sep
+_INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
-class PollInterval(Protocol):
-    """The core, as far as this thread asks it. Implemented by :class:`Core`."""
+def tick_interval(tolerated: float) -> float:
+    """Seconds between two ticks, to detect a delay of ``tolerated`` seconds."""
+    return min(_LONGEST_INTERVAL, tolerated / 2)
 
-    def alive_until(self, now: float) -> float:
-        """Until when ``max_poll_interval`` lets the member stay without another poll."""
-        ...
+
+class LoopLag:
+    """Warns when the event loop was blocked for longer than ``tolerated`` seconds.
+
+    A blocked event loop sends no heartbeats (the heartbeat thread may), and at the session timeout
+    the group removes the member.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        tolerated: float,
+        log: EventLog,
+        driver: Driver,
+    ) -> None:
+        self._loop = loop
+        self._tolerated = tolerated
+        self._log = log
+        self._interval = tick_interval(tolerated)
+        self._driver = driver
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure."""
+        due = self._loop.time() + self._interval
+        self._timer = self._loop.call_at(due, self._measure, due)
+
+    def stop(self) -> None:
+        """End measuring."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _measure(self, due: float) -> None:
+        late = self._loop.time() - due
+        self.start()
+        blocked_at = self._driver.loop_ticked(late)
+        if blocked_at is not None:
+            log_events.LOOP_RUNS_AGAIN.write_to(
+                self._log, seconds=round(late, 3), blocked_at=blocked_at
+            )
+        elif late > self._tolerated:
+            log_events.LOOP_WAS_BLOCKED.write_to(
+                self._log,
+                seconds=round(late, 3),
+                hint="run blocking work by anyio.to_thread.run_sync or in a process",
+            )
 
 
 class HeartbeatThread:
     """Made, and called, on the event loop that it watches.
 
-    ``connect`` opens the thread's own connections. ``replies`` gets the responses, on the event
+    ``connect`` opens the thread's own connections. ``driver`` gets the responses, on the event
     loop. ``blocked_after``: seconds without a tick after which the event loop counts as blocked.
     """
 
     def __init__(
         self,
-        replies: HeartbeatReplies,
+        driver: Driver,
         *,
-        connect: Callable[[], HeartbeatRequests],
-        core: PollInterval,
+        connect: Callable[[], Channels],
+        core: Core,
         log: EventLog,
         blocked_after: float,
     ) -> None:
-        self._replies = replies
+        self._driver = driver
         self._connect = connect
         self._core = core
         self._log = log
@@ -167,7 +212,7 @@ class HeartbeatThread:
                 self._takeover = None
             await requests.close()
 
-    async def _send_while_blocked(self, requests: HeartbeatRequests) -> None:
+    async def _send_while_blocked(self, requests: Channels) -> None:
         self._warn_blocked()
         ticked, until = self._ticked, self._alive_until
         failing = False
@@ -222,7 +267,7 @@ class HeartbeatThread:
             # In this order, an interruption between the clocks makes the time earlier, never later.
             loop_now = self._loop.time()
             sent_at_loop_time = loop_now - (_now() - sent_at)
-            self._replies.background_reply(
+            self._driver.background_reply(
                 BackgroundHeartbeatReply(heartbeat.heartbeat_id, sent_at_loop_time, response)
             )
 
@@ -243,3 +288,29 @@ def _next(heartbeat: BackgroundHeartbeat, sent: Request, reply: Replied | Failed
 
 def _now() -> float:
     return time.monotonic()
+
+
+def blocked_at(thread_id: int) -> str | None:
+    """``file:line function`` that this thread is running; None if it has ended.
+
+    The innermost frame of the application. Frames of the standard library and of installed packages
+    are used only if there is no other.
+    """
+    frame = sys._current_frames().get(thread_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    best, best_rank = frame, 0
+    while frame is not None:
+        rank = _rank(frame.f_code.co_filename)
+        if rank > best_rank:
+            best, best_rank = frame, rank
+        frame = frame.f_back
+    if best is None:
+        return None
+    return f"{best.f_code.co_filename}:{best.f_lineno} {best.f_code.co_qualname}"
+
+
+def _rank(filename: str) -> int:
+    if filename.startswith(("<", _PACKAGE)):
+        return 0
+    if any(part in filename for part in _INSTALLED):
+        return 1
+    return 0 if filename.startswith(_STDLIB) else 2
