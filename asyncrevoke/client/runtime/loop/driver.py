@@ -36,7 +36,7 @@ from asyncrevoke.client.core.io.effects import (
     TimerFired,
     WakePoller,
 )
-from asyncrevoke.client.errors import FatalError
+from asyncrevoke.client.errors import ConsumerClosedError, FatalError
 from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 from asyncrevoke.client.runtime.loop.blocked_loop import LoopLag
@@ -147,14 +147,15 @@ class Driver:
         self, function: Callable[Concatenate[float, P], int], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[object]:
         """Like :meth:`call`, for a method that numbers a call: the future of its result.
-        Cancelling it has no effect on the call."""
+        Cancelling it has no effect on the call. After the end it fails with the consumer's error,
+        or with ConsumerClosedError."""
         future = self._loop.create_future()
         try:
             call_id = function(self._loop.time(), *args, **kwargs)
-            if self.error is None:
+            if not self._stopping.done():
                 self._calls[call_id] = future
             else:
-                future.set_exception(self.error)
+                future.set_exception(self.error or ConsumerClosedError("this consumer is closed"))
         finally:
             self.flush()
         return future

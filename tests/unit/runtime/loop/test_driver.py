@@ -31,7 +31,7 @@ from asyncrevoke.client.core.io.effects import (
     TimerFired,
     WakePoller,
 )
-from asyncrevoke.client.errors import FatalError
+from asyncrevoke.client.errors import ConsumerClosedError, FatalError
 from asyncrevoke.consumer import RebalanceListener
 
 if TYPE_CHECKING:
@@ -134,6 +134,13 @@ async def test_what_fails_when_it_is_called_soon_ends_the_consumer(driver: Drive
     await until(lambda: driver.error)
     assert driver.error is not None
     assert isinstance(driver.error.__cause__, ZeroDivisionError)
+
+
+async def test_a_call_after_the_end_fails_and_does_not_wait_for_ever(driver: Driver) -> None:
+    await driver.aclose()
+    call = driver.ask(lambda _now: 1)
+    with pytest.raises(ConsumerClosedError):
+        await asyncio.wait_for(call, 1)
 
 
 async def test_a_timer_fires_at_its_time(core: ScriptedCore, driver: Driver) -> None:
