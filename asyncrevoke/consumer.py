@@ -162,13 +162,13 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         router = self._handler_host.router
         if router is not None:
             if session.checks_output_topics:
-                session.core.set_output_topics(self._handler_host.output_topics())
+                session.core.output_topics.set_topics(self._handler_host.output_topics())
             if delays := self._handler_host.retry_topic_delays():
                 session.delay(delays)
             topics = () if router.pattern is not None else sorted(router.topics)
-            session.call(session.core.subscribe, topics, router.pattern)
+            session.call(session.core.subscription_state.subscribe, topics, router.pattern)
         elif self._topics or self._pattern is not None:
-            session.call(session.core.subscribe, self._topics, self._pattern)
+            session.call(session.core.subscription_state.subscribe, self._topics, self._pattern)
         session.start()
         if self._assigned is not None:
             self.assign(self._assigned)

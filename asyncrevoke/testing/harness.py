@@ -384,12 +384,16 @@ class TestConsumer:
     def _has_its_share(self) -> bool:
         """Whether the consumer owns all partitions that are not taken, and reads them."""
         cluster, session = self._cluster, self._session
-        if self.consumer.config.group_id is None or not session.core.subscription():
+        if (
+            self.consumer.config.group_id is None
+            or not session.core.subscription_state.subscription()
+        ):
             return True
         share = {
             tp
             for tp in cluster.topics.partitions()
-            if tp.topic in session.core.subscription() and tp not in cluster.group.taken
+            if tp.topic in session.core.subscription_state.subscription()
+            and tp not in cluster.group.taken
         }
         paused = session.core.seeking.paused()
         return (

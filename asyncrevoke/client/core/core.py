@@ -53,7 +53,6 @@ from asyncrevoke.client.model import (
 )
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.core.partition.reader_records import RecordReader
     from asyncrevoke.client.errors import PartitionsError
-    from asyncrevoke.client.model import BrokerPattern
     from asyncrevoke.client.protocol.records import RecordDecoder
 
 
@@ -359,7 +357,7 @@ class Core:
         The first call after a result begins a step: the last batch is completed, and announced
         partitions are released or delayed (``docs/internals/how-it-runs.md``, the rules of a
         poll). ``expired`` ends the step with whatever there is. Raises an error once; a fatal error
-        each time. When ``ended`` is True there will be no further result.
+        each time. When ``poller.ended`` is True there will be no further result.
 
         With ``until_moved``, a step also ends, without records, when a position has passed offsets
         that have none: control batches, aborted transactions, records completed earlier. So a loop
@@ -390,34 +388,6 @@ class Core:
     def plan_owed(self, _now: float) -> None:
         """The records of the last poll are delivered: the fetches that it left are planned."""
         self.owes_plan = False
-
-    @property
-    def ended(self) -> bool:
-        """Whether the iterator ends: stopped (the last batch has been counted) or closing."""
-        return self.poller.ended
-
-    @property
-    def stopping(self) -> bool:
-        """Whether :meth:`stop` was called."""
-        return self.poller.stopping
-
-    def interrupt(self, now: float) -> None:
-        """A waiting step was cancelled; see :meth:`Poller.interrupt`."""
-        self.poller.interrupt(now)
-
-    def stop(self, now: float) -> None:
-        """End the iterator with its next step, which counts the last batch, or a waiting one."""
-        self.poller.stop(now)
-
-    def boundary(self, now: float, *, inside: bool) -> None:
-        """The application starts or stops to await the library outside a poll; see
-        :meth:`Poller.boundary`."""
-        self.poller.boundary(now, inside=inside)
-
-    def may_begin_until(self, now: float) -> float:
-        """Until when queued records may be started without asking again; before ``now``: none, as
-        the membership is not confirmed."""
-        return self.session_guard.may_begin_until(now)
 
     def await_confirmation(self, now: float) -> int:
         """Wait until queued records may be started. Completes the call."""
@@ -471,32 +441,11 @@ class Core:
 
     # --- subscription ----------------------------------------------------------------------------
 
-    def subscribe(
-        self,
-        now: float,
-        topics: Iterable[str] = (),
-        pattern: str | re.Pattern[str] | BrokerPattern | None = None,
-    ) -> None:
-        """Replace the subscription; the assignment changes with the next rebalance (KIP-70)."""
-        self.subscription_state.subscribe(now, topics, pattern)
-
-    def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without the group's help."""
-        self.subscription_state.assign(now, partitions)
-
     def delay(self, delays: Mapping[str, TopicDelay]) -> None:
         """Deliver the records of these topics when they are due, and skip none, whatever
         ``auto_offset_reset`` says. Call before they are subscribed to."""
         self.fetcher.set_delays(delays)
         self.positions.set_complete_topics(delays.keys())
-
-    def set_output_topics(self, topics: Iterable[str]) -> None:
-        """Report these topics as missing unless they exist; to be called before :meth:`start`."""
-        self.output_topics.set_topics(topics)
-
-    def set_wall_clock(self, offset: float) -> None:
-        """Set the wall clock minus ``now``, in seconds."""
-        self.wall_clock.set_offset(offset)
 
     def unsubscribe(self, now: float) -> int:
         """Drain, commit, release, leave, then clear the subscription. Completes the call within
@@ -505,10 +454,6 @@ class Core:
         self.subscription_state.forget_next()
         self.leaving.unsubscribe(now, call_id)
         return call_id
-
-    def subscription(self) -> frozenset[str]:
-        """See :meth:`SubscriptionState.subscription`."""
-        return self.subscription_state.subscription()
 
     # --- positions -------------------------------------------------------------------------------
 
@@ -601,11 +546,6 @@ class Core:
 
     # --- closing ---------------------------------------------------------------------------------
 
-    @property
-    def closed(self) -> bool:
-        """Whether closing has ended."""
-        return self.leaving.closed
-
     def leave_at_close(self, leave: bool) -> None:
         """Whether closing leaves the group: by default dynamic members do, static ones do not."""
         for membership in (self.classic, self.kip848):
@@ -625,10 +565,6 @@ class Core:
         return call_id
 
     # --- errors and facts ------------------------------------------------------------------------
-
-    def fail(self, now: float, error: FatalError) -> None:
-        """A permanent failure outside the core: everything is lost, and polls raise ``error``."""
-        self.membership.fail(now, error)
 
     def alive_until(self, now: float) -> float:
         """When ``max_poll_interval`` is over for the loop body that runs, or for one that started

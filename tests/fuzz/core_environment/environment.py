@@ -125,9 +125,11 @@ class CoreEnvironment(FuzzBrokers):
                 one_by_one=True, next_poll_completes=self.next_poll_completes
             )
         if kind >> 3 & 3 == 3:
-            self.core.subscribe(self.now, pattern="[a-z]*")
+            self.core.subscription_state.subscribe(self.now, pattern="[a-z]*")
         else:
-            self.core.subscribe(self.now, ("orders",) if kind >> 3 & 1 else ("orders", "bills"))
+            self.core.subscription_state.subscribe(
+                self.now, ("orders",) if kind >> 3 & 1 else ("orders", "bills")
+            )
 
     def begin(self, *, quickly: bool) -> None:
         """Start, and respond as brokers do until there are records, or not."""
@@ -144,7 +146,7 @@ class CoreEnvironment(FuzzBrokers):
         self.tickets.add(self.core.close(self.now, graceful=False))
         self.take()
         for _ in range(400):
-            if self.core.closed:
+            if self.core.leaving.closed:
                 break
             if not self.timers:
                 raise CoreBroke("it is not closed, and waits for no timer")
@@ -429,9 +431,11 @@ class CoreEnvironment(FuzzBrokers):
     def op_subscribe(self) -> None:
         if self.draw.random() < 0.8:
             names = [*TOPICS, "missing"]
-            self.core.subscribe(self.now, self.draw.sample(names, self.draw.randrange(1, 4)))
+            self.core.subscription_state.subscribe(
+                self.now, self.draw.sample(names, self.draw.randrange(1, 4))
+            )
         else:
-            self.core.assign(self.now, self.draw.sample(PARTITIONS, 2))
+            self.core.subscription_state.assign(self.now, self.draw.sample(PARTITIONS, 2))
 
     def op_unsubscribe(self) -> None:
         self.tickets.add(self.core.unsubscribe(self.now))
@@ -440,7 +444,7 @@ class CoreEnvironment(FuzzBrokers):
         self.core.revocation.delay([tp for tp in self._own() if tp in self.announced])
 
     def op_stop(self) -> None:
-        self.core.stop(self.now)
+        self.core.poller.stop(self.now)
 
     def op_close(self) -> None:
         if self.draw.random() < 0.3:

@@ -185,7 +185,7 @@ class SimulatedCluster:
         self.applications[client] = application
         self.state.views[client].works_on = application.works_on
         self.state.views[client].polls = application.polls
-        core.subscribe(member.now, self.topics())
+        core.subscription_state.subscribe(member.now, self.topics())
         core.start(member.now)
         member.take_effects()
         application.start()

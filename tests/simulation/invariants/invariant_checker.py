@@ -293,7 +293,7 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
     def subscribed(self, member: SimulatedMember) -> None:
         """What it does not want any more may be on its way out, and its deadline run; of an eager
         member all that it has."""
-        wanted = member.core.subscription()
+        wanted = member.core.subscription_state.subscription()
         view = self._view(member)
         view.first_counts = {t: n for t, n in view.first_counts.items() if t in wanted}
         view.changes.append(self.state.clock.now)

@@ -124,7 +124,10 @@ class Responses:
             if partition not in given:
                 if holding.revoking_since is None:
                     holding.revoking_since = self._state.clock.now
-            elif not view.closing and partition.topic in view.member.core.subscription():
+            elif (
+                not view.closing
+                and partition.topic in view.member.core.subscription_state.subscription()
+            ):
                 holding.revoking_since = holding.dropped_since = holding.wanted_since = None
 
     def _heartbeat_response_received(
@@ -219,7 +222,7 @@ class Responses:
             count = len(topic.partitions)
             changed |= view.partition_counts.get(topic.name, count) != count
             view.partition_counts[topic.name] = count
-            if topic.name in view.member.core.subscription():
+            if topic.name in view.member.core.subscription_state.subscription():
                 view.first_counts.setdefault(topic.name, count)
         if changed:
             view.changes.append(self._state.clock.now)

@@ -145,7 +145,7 @@ class Application:
                 result = PollResult({}, result.to_be_revoked, result.lost)
             self._events.returned(self.member, result)
             self._work(result)
-        elif core.ended and not self.closing:
+        elif core.poller.ended and not self.closing:
             self.parked = False
             self._close()
         else:
@@ -158,7 +158,7 @@ class Application:
     def cancel_step(self, seconds: float) -> None:
         """Cancel a parked step, and take it up again later."""
         if self.parked:
-            self.member.core.interrupt(self.member.now)
+            self.member.core.poller.interrupt(self.member.now)
             self.member.take_effects()
             self._step_again(seconds)
 
@@ -312,7 +312,7 @@ class Application:
         """Subscribe to other topics."""
         if not self.closing:
             self._unsubscribed_from = frozenset()
-            self.member.core.subscribe(self.member.now, topics)
+            self.member.core.subscription_state.subscribe(self.member.now, topics)
             self._events.subscribed(self.member)
             self.member.take_effects()
 
@@ -340,15 +340,15 @@ class Application:
         if self._uncounted:
             self._events.left_uncounted(self.member)
         self._events.unsubscribing(self.member)
-        self._unsubscribed_from = core.subscription()
-        core.boundary(self.member.now, inside=True)
+        self._unsubscribed_from = core.subscription_state.subscription()
+        core.poller.boundary(self.member.now, inside=True)
         self.calls.unsubscribe(partial(self._unsubscribed, seconds))
 
     def _unsubscribed(self, seconds: float, complete: CompleteRequest) -> None:
         self._events.unsubscribed(self.member)
         self._flushed(complete.error)
         if not self.closing:
-            self.member.core.boundary(self.member.now, inside=False)
+            self.member.core.poller.boundary(self.member.now, inside=False)
             self.member.take_effects()
             self._next_step = self.member.later(seconds, self._subscribe_again)
 
@@ -407,7 +407,7 @@ class Application:
             return
         self.ending = True
         self.tasks.stop()
-        self.member.core.stop(self.member.now)
+        self.member.core.poller.stop(self.member.now)
         self.member.take_effects()
 
     def leave(self) -> None:
@@ -429,12 +429,12 @@ class Application:
         if self.style in (ConsumerStyle.TASKS, ConsumerStyle.GROUP):
             if self.style is ConsumerStyle.TASKS:
                 # Closing stops the runner's loop; the one around a task group could go on.
-                self.member.core.stop(self.member.now)
+                self.member.core.poller.stop(self.member.now)
                 for partition in self.tasks.waiting_partitions():
                     self.tasks.drop_unstarted(partition)
             self._draining = True
-            self.member.core.stop(self.member.now)
-            self.member.core.boundary(self.member.now, inside=True)
+            self.member.core.poller.stop(self.member.now)
+            self.member.core.poller.boundary(self.member.now, inside=True)
             self.member.take_effects()
             self._maybe_drained()
             return
@@ -455,7 +455,7 @@ class Application:
         if self._draining and not self.tasks.any():
             self._draining = False
             if self.style is not ConsumerStyle.ACK:
-                self.member.core.boundary(self.member.now, inside=False)
+                self.member.core.poller.boundary(self.member.now, inside=False)
             self._close_consumer()
 
     def _close_consumer(self) -> None:

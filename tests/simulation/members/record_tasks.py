@@ -132,7 +132,7 @@ class RecordTasks:
         """Whether the membership is confirmed, which handlers, task groups and ``records()`` ask
         before a record begins; a user's own tasks do not."""
         now = self._member.now
-        may = self._acked or self._member.core.may_begin_until(now) >= now
+        may = self._acked or self._member.core.session_guard.may_begin_until(now) >= now
         self._member.take_effects()
         return may
 

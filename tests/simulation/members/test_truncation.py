@@ -60,7 +60,7 @@ class Reader:
         )
         self.clients += 1
         core.start(member.now)
-        core.assign(member.now, [ORDERS])
+        core.subscription_state.assign(member.now, [ORDERS])
         member.take_effects()
         return member
 
@@ -234,10 +234,10 @@ class Worker(Reader):
     def give_up_and_take_back(self, offset: int) -> None:
         """A revoke in which one record is not done is announced, and withdrawn."""
         core = self.member.core
-        core.assign(self.member.now, [])
+        core.subscription_state.assign(self.member.now, [])
         self.wait(0.1)
         core.completion_tracker.abandon_all(self.member.now, [self.kept.pop(offset)])
-        core.assign(self.member.now, [ORDERS])
+        core.subscription_state.assign(self.member.now, [ORDERS])
         self.member.take_effects()
 
 
@@ -329,7 +329,7 @@ def test_a_partition_is_released_when_the_records_that_the_log_has_lost_have_end
     world.brokers.elect_unclean(ORDERS, 15)
     world.wait(12)
     core = world.member.core
-    core.assign(world.member.now, [])
+    core.subscription_state.assign(world.member.now, [])
     world.finish(3)
     world.wait(2)
     assert core.assignment.partitions() == {ORDERS}

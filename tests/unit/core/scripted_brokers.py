@@ -147,9 +147,9 @@ class ScriptedBrokers:
             large_from=large_from,
         )
         if topics or pattern is None:
-            self.core.subscribe(self.now, topics or ("orders",))
+            self.core.subscription_state.subscribe(self.now, topics or ("orders",))
         else:
-            self.core.subscribe(self.now, pattern=pattern)
+            self.core.subscription_state.subscribe(self.now, pattern=pattern)
 
     # --- the world -------------------------------------------------------------------------------
 

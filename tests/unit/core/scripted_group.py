@@ -247,7 +247,7 @@ class ScriptedGroup(ScriptedBrokers):
         return records
 
     def subscribe(self, *topics: str) -> None:
-        self.core.subscribe(self.now, topics)
+        self.core.subscription_state.subscribe(self.now, topics)
         self.run_until_idle()
 
     def unsubscribe(self) -> int:

@@ -104,7 +104,8 @@ class ScriptedCore:
         self._calls = 0
         # The parts of the core that the session calls.
         self.assignment = self.completion_tracker = self.fetcher = self.collector = self
-        self.revocation = self.seeking = self
+        self.revocation = self.seeking = self.poller = self.leaving = self
+        self.subscription_state = self.session_guard = self.output_topics = self
 
     # -- as the driver wants it
 
@@ -239,7 +240,7 @@ class ScriptedCore:
         self.calls.append(("delay_revoke", list(partitions)))
         return True
 
-    def set_output_topics(self, topics: Iterable[str]) -> None:
+    def set_topics(self, topics: Iterable[str]) -> None:
         """No call of the application's."""
 
     def subscribe(self, now: float, topics: Iterable[str] = (), pattern: str | None = None) -> None:

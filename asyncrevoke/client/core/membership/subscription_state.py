@@ -78,10 +78,10 @@ class SubscriptionState:
     def subscribe(
         self,
         now: float,
-        topics: Iterable[str],
-        pattern: str | re.Pattern[str] | BrokerPattern | None,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | BrokerPattern | None = None,
     ) -> None:
-        """Replace the subscription; the assignment changes with the next rebalance."""
+        """Replace the subscription; the assignment changes with the next rebalance (KIP-70)."""
         self._broker_pattern = pattern.regex if isinstance(pattern, BrokerPattern) else None
         self._pattern = (
             None

@@ -464,4 +464,4 @@ class PollBoundary:
         self._set(inside=False)
 
     def _set(self, *, inside: bool) -> None:
-        self._driver.call(self._core.boundary, inside=inside)
+        self._driver.call(self._core.poller.boundary, inside=inside)

@@ -45,7 +45,10 @@ class ConsumerMembership:
 
     def may_begin_for(self) -> float:
         """As the core knows it; responses that were not read from the socket yet do not count."""
-        return self._driver.call_for_record(self._core.may_begin_until) - self._driver.now()
+        return (
+            self._driver.call_for_record(self._core.session_guard.may_begin_until)
+            - self._driver.now()
+        )
 
     def confirmation(self) -> asyncio.Future[object]:
         """Done when the coordinator has confirmed the membership."""

@@ -210,7 +210,7 @@ class Session:
                 await self.recorder.flush()
             result = await self._step(timeout, max_records, reader)
         except asyncio.CancelledError:
-            self._driver.call(self.core.interrupt)
+            self._driver.call(self.core.poller.interrupt)
             raise
         finally:
             self._stepping = False
@@ -249,7 +249,7 @@ class Session:
             result = self._poll(max_records, reader, expired=expired, until_moved=wait is None)
             if result is not None:
                 return result
-            if self.core.ended:
+            if self.core.poller.ended:
                 return None
             expired = not await driver.wait_until(deadline)
             self._yielded_at = driver.now()
@@ -284,7 +284,7 @@ class Session:
     ) -> PollResult | None:
         if self._delays:
             # The event loop's clock stops while the machine is suspended.
-            self.core.set_wall_clock(self.wall_clock() - now)
+            self.core.wall_clock.set_offset(self.wall_clock() - now)
         try:
             return self.core.poll(
                 now,
@@ -314,7 +314,7 @@ class Session:
         if self._shutdown.handlers is not None:
             self._shutdown.begin()
         if self._driver.error is None:
-            self.call(self.core.stop)
+            self.call(self.core.poller.stop)
             self._driver.wake.set()
 
     # --- RecordSource ----------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class Session:
     @property
     def stopping(self) -> bool:
         """Whether there are no further records."""
-        return self.core.stopping or self._shutdown.begun
+        return self.core.poller.stopping or self._shutdown.begun
 
     async def poll(self) -> PollResult:
         """One step; StopAsyncIteration when the consumer is stopping."""

@@ -127,7 +127,7 @@ class Shutdown:
         try:
             try:
                 if self._driver.error is None:
-                    self._driver.call(self._core.stop)
+                    self._driver.call(self._core.poller.stop)
                     self._driver.wake.set()
                     await self._wait_for_loop(caller, deadline.work)
                 await self._wait_for_handlers(deadline.work)

@@ -71,7 +71,7 @@ class SubscriptionCalls(SessionCalls):
             )
         if self._session is not None:
             session = self._entered()
-            session.call(session.core.subscribe, names, expression)
+            session.call(session.core.subscription_state.subscribe, names, expression)
         self._topics, self._pattern = names, expression
 
     async def unsubscribe(self) -> None:
@@ -99,7 +99,7 @@ class SubscriptionCalls(SessionCalls):
             )
         if self._session is not None:
             session = self._entered()
-            session.call(session.core.assign, wanted)
+            session.call(session.core.subscription_state.assign, wanted)
         self._assigned = wanted
 
     async def wait_for_assignment(self) -> frozenset[TopicPartition]:
@@ -125,4 +125,4 @@ class SubscriptionCalls(SessionCalls):
         of the assigned partitions."""
         if self._session is None:
             return frozenset(self._topics)
-        return self._readable().core.subscription()
+        return self._readable().core.subscription_state.subscription()

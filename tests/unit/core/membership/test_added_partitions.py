@@ -198,9 +198,9 @@ def test_a_subscription_that_begins_later_has_what_the_topic_has_then(pattern: b
     group.start()
     grow(group, "bills", 2)
     if pattern:
-        group.core.subscribe(group.now, pattern="bills|orders")
+        group.core.subscription_state.subscribe(group.now, pattern="bills|orders")
     else:
-        group.core.subscribe(group.now, ["bills"])
+        group.core.subscription_state.subscribe(group.now, ["bills"])
     group.advance(2 * AGE)
     assert [group.core.position(tp(number, "bills")) for number in (0, 1)] == [5, 5]
 
@@ -213,7 +213,7 @@ def test_a_topic_that_stays_subscribed_to_keeps_its_beginning() -> None:
         metadata_max_age=AGE,
     )
     group.start()
-    group.core.subscribe(group.now, ["orders", "bills"])
+    group.core.subscription_state.subscribe(group.now, ["orders", "bills"])
     group.advance(1.0)
     grow(group, "orders", 2)
     group.advance(2 * AGE)
@@ -226,7 +226,7 @@ def test_partitions_that_the_user_assigns_begin_by_the_policy() -> None:
     )
     group.start()
     grow(group, "orders", 2)
-    group.core.assign(group.now, [tp(1)])
+    group.core.subscription_state.assign(group.now, [tp(1)])
     group.advance(2 * AGE)
     assert group.core.position(tp(1)) == 5
 

@@ -44,7 +44,7 @@ def reading_bills(eager: bool, *, pattern: bool = False) -> tuple[ScriptedGroup,
 
 def choose(group: ScriptedGroup, *topics: str, pattern: bool) -> None:
     if pattern:
-        group.core.subscribe(group.now, pattern="|".join(topics))
+        group.core.subscription_state.subscribe(group.now, pattern="|".join(topics))
         group.run_until_idle()
     else:
         group.subscribe(*topics)
@@ -78,7 +78,7 @@ def test_a_new_subscription_keeps_the_assignment_until_it_is_revoked_in_two_step
 ) -> None:
     group, record = reading_bills(eager, pattern=pattern)
     choose(group, "orders", pattern=pattern)
-    assert group.core.subscription() == {"orders"}
+    assert group.core.subscription_state.subscription() == {"orders"}
     assert group.assigned == {tp(0), BILLS}
     assert group.step().to_be_revoked == ({tp(0), BILLS} if eager else {BILLS})
     group.step()
@@ -129,7 +129,7 @@ def test_a_topic_that_no_longer_matches_is_revoked_in_two_steps(eager: bool) -> 
 def test_unsubscribing_drains_then_commits_then_clears(eager: bool) -> None:
     group, record, call_id = at_work(eager)
     assert group.assigned == orders(0)
-    assert group.core.subscription() == {"orders"}
+    assert group.core.subscription_state.subscription() == {"orders"}
     assert not group.sends(OffsetCommitRequest)
     group.complete(record)
     assert group.assigned == orders(0)
@@ -138,7 +138,7 @@ def test_unsubscribing_drains_then_commits_then_clears(eager: bool) -> None:
     assert call_id not in group.completed
     group.respond_to_leave()
     assert call_id in group.completed
-    assert group.core.subscription() == frozenset()
+    assert group.core.subscription_state.subscription() == frozenset()
     assert group.heard(NotifyKind.REVOKED) == [orders(0)]
 
 
@@ -151,7 +151,7 @@ def test_unsubscribing_from_a_pattern_forgets_the_pattern(eager: bool) -> None:
     group.partitions["orders-new"] = 1
     group.topic_ids["orders-new"] = b"new".ljust(16)
     group.advance(400.0)
-    assert group.core.subscription() == frozenset()
+    assert group.core.subscription_state.subscription() == frozenset()
     assert group.phase() is ClassicState.UNJOINED
     assert not group.complete(record)
 
@@ -167,11 +167,11 @@ def test_what_is_subscribed_to_while_unsubscribing_is_joined_with_afterwards(
 ) -> None:
     group, record, call_id = at_work(eager)
     choose(group, topic, pattern=pattern)
-    assert group.core.subscription() == {topic}
+    assert group.core.subscription_state.subscription() == {topic}
     assert group.assigned == orders(0)  # KIP-70: until it is given up
     finish(group, record)
     assert call_id in group.completed
-    assert group.core.subscription() == {topic}
+    assert group.core.subscription_state.subscription() == {topic}
     request = group.joining()
     assert request.member_id == ""
     assert (subscription_of(request).topics, owned(request)) == ((topic,), frozenset())
@@ -199,7 +199,7 @@ def test_unsubscribing_again_takes_the_new_subscription_back(eager: bool) -> Non
     second = group.unsubscribe()
     finish(group, record)
     assert {first, second} <= group.completed.keys()
-    assert group.core.subscription() == frozenset()
+    assert group.core.subscription_state.subscription() == frozenset()
     group.advance(60.0)
     assert not group.sends(JoinGroupRequest)
 
@@ -207,7 +207,7 @@ def test_unsubscribing_again_takes_the_new_subscription_back(eager: bool) -> Non
 @BOTH
 def test_partitions_assigned_by_hand_while_unsubscribing_are_read_afterwards(eager: bool) -> None:
     group, record, call_id = at_work(eager)
-    group.core.assign(group.now, [TopicPartition("bills", 1)])
+    group.core.subscription_state.assign(group.now, [TopicPartition("bills", 1)])
     group.run_until_idle()
     assert group.assigned == orders(0)
     finish(group, record)

@@ -58,11 +58,11 @@ def test_topics_that_somebody_creates_displace_none_that_is_consumed(
     assert not group.named(EXCEEDED)
     add(group, "bills-1")
     group.advance(11.0)
-    assert group.core.subscription() == frozenset(names(2, 3, 4))
+    assert group.core.subscription_state.subscription() == frozenset(names(2, 3, 4))
     assert len(group.named(EXCEEDED)) == 1
     del group.partitions["bills-3"]
     group.advance(11.0)
-    assert group.core.subscription() == frozenset(names(1, 2, 4))
+    assert group.core.subscription_state.subscription() == frozenset(names(1, 2, 4))
     add(group, "bills-0")
     group.advance(11.0)
     assert len(group.named(EXCEEDED)) == 2

@@ -55,7 +55,7 @@ def test_a_fatal_error_ends_it_and_each_later_one() -> None:
     group.become_member()
     before = group.core.wait_for_assignment(group.now)
     error = FatalError("over")
-    group.core.fail(group.now, error)
+    group.core.membership.fail(group.now, error)
     after = group.core.wait_for_assignment(group.now)
     group.run_until_idle()
     assert [group.completed[call].error for call in (before, after)] == [error, error]

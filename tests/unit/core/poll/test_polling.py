@@ -181,7 +181,7 @@ def test_a_cancelled_step_is_no_step_of_its_own() -> None:
     group.step()
     group.core.revocation.delay([tp(1)])
     assert group.poll() is None
-    group.core.interrupt(group.now)
+    group.core.poller.interrupt(group.now)
     assert group.poll() is None
     assert group.assigned == orders(0, 1)
     group.advance(0.25)
@@ -194,7 +194,7 @@ def test_a_partition_that_drains_while_a_step_is_cancelled_is_released_by_the_ne
     take_away(group, 0)
     assert group.step().to_be_revoked == orders(1)
     assert group.poll() is None
-    group.core.interrupt(group.now)
+    group.core.poller.interrupt(group.now)
     group.complete(record)
     group.advance(5.0)
     group.respond_to_commit()
@@ -211,7 +211,7 @@ def test_a_loop_that_was_cancelled_while_it_waited_is_idle_all_the_same() -> Non
     group.produce(0)
     group.step()
     assert group.poll() is None
-    group.core.interrupt(group.now)
+    group.core.poller.interrupt(group.now)
     group.advance(60.0)
     assert group.assigned == orders()
 
@@ -220,9 +220,9 @@ def test_time_inside_the_library_does_not_count_as_idle() -> None:
     group = member(max_poll_interval=30.0)
     group.produce(0)
     group.step()
-    group.core.boundary(group.now, inside=True)
+    group.core.poller.boundary(group.now, inside=True)
     group.advance(60.0)
-    group.core.boundary(group.now, inside=False)
+    group.core.poller.boundary(group.now, inside=False)
     group.advance(29.0)
     assert group.assigned == orders(0, 1)
     group.advance(2.0)
@@ -337,10 +337,10 @@ def test_stopping_counts_the_last_batch_with_the_next_step_and_ends() -> None:
     group = member(0)
     group.produce(0, 2)
     group.step()
-    group.core.stop(group.now)
-    assert not group.core.ended
+    group.core.poller.stop(group.now)
+    assert not group.core.poller.ended
     assert group.poll() is None
-    assert group.core.ended
+    assert group.core.poller.ended
     group.close()
     assert group.respond_to_commit() == {tp(0): 2}
 
@@ -352,14 +352,14 @@ def test_closing_in_the_loop_body_does_not_count_the_last_batch() -> None:
     group.close()
     assert group.count(OffsetCommitRequest) == 0
     assert group.poll() is None
-    assert group.core.ended
+    assert group.core.poller.ended
 
 
 def test_a_step_that_waits_ends_when_the_consumer_is_stopped() -> None:
     group = member(0)
     assert group.poll() is None
-    group.core.stop(group.now)
-    assert group.core.ended
+    group.core.poller.stop(group.now)
+    assert group.core.poller.ended
 
 
 def test_a_task_may_not_take_a_record_that_is_counted_by_batch() -> None:
@@ -402,9 +402,9 @@ def test_after_the_end_of_the_loop_a_new_revoke_waits_only_for_its_own_tasks() -
     """Handlers that drain at the end must not hold back partitions of which nothing runs."""
     group = member(0, 1, commit_mode="ack")
     group.receive(0)
-    group.core.stop(group.now)
+    group.core.poller.stop(group.now)
     assert group.poll() is None
-    group.core.boundary(group.now, inside=True)
+    group.core.poller.boundary(group.now, inside=True)
     take_away(group, 0)
     assert group.assigned == orders(0)
 
@@ -412,9 +412,9 @@ def test_after_the_end_of_the_loop_a_new_revoke_waits_only_for_its_own_tasks() -
 def test_after_the_end_of_the_loop_a_revoke_still_waits_for_its_tasks() -> None:
     group = member(0, 1, commit_mode="ack")
     (record,) = group.receive(1)
-    group.core.stop(group.now)
+    group.core.poller.stop(group.now)
     assert group.poll() is None
-    group.core.boundary(group.now, inside=True)
+    group.core.poller.boundary(group.now, inside=True)
     take_away(group, 0)
     assert group.assigned == orders(0, 1)
     group.complete(record)

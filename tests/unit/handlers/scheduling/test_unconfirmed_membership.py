@@ -59,8 +59,8 @@ def test_queued_records_may_begin_until_the_session_of_the_last_heartbeat_is_ove
     sent_at = group.now
     group.respond_to_beat()
     group.advance(2.0)
-    assert group.core.may_begin_until(group.now) == pytest.approx(sent_at + SESSION)
-    assert group.core.may_begin_until(sent_at + SESSION + 0.01) < sent_at
+    assert group.core.session_guard.may_begin_until(group.now) == pytest.approx(sent_at + SESSION)
+    assert group.core.session_guard.may_begin_until(sent_at + SESSION + 0.01) < sent_at
     group.run_until_idle()
     assert len(group.named(PAUSED)) == 1
 
@@ -73,7 +73,7 @@ def test_waiters_for_the_confirmation_are_woken_once() -> None:
     group.advance(1.0)
     group.respond_to_beat()
     assert call_id in group.completed
-    assert group.core.may_begin_until(group.now) > group.now
+    assert group.core.session_guard.may_begin_until(group.now) > group.now
 
 
 def test_waiting_for_a_confirmed_membership_returns_at_once() -> None:
@@ -87,7 +87,7 @@ def test_waiting_for_a_confirmed_membership_returns_at_once() -> None:
 def test_nothing_waits_if_the_user_prefers_repeated_records() -> None:
     group = ScriptedGroup(session_timeout=SESSION, on_unconfirmed_membership="continue")
     group.become_member(0)
-    assert group.core.may_begin_until(group.now + 1000) == float("inf")
+    assert group.core.session_guard.may_begin_until(group.now + 1000) == float("inf")
 
 
 def test_by_kip_848_a_session_is_nine_of_the_intervals_that_the_group_asks_for() -> None:
@@ -96,7 +96,7 @@ def test_by_kip_848_a_session_is_nine_of_the_intervals_that_the_group_asks_for()
     group.next_beat()
     sent_at = group.now
     group.respond(tp(0), interval=1.0)
-    assert group.core.may_begin_until(group.now) == pytest.approx(sent_at + 9.0)
+    assert group.core.session_guard.may_begin_until(group.now) == pytest.approx(sent_at + 9.0)
 
 
 def test_by_kip_848_no_session_is_taken_for_longer_than_session_timeout() -> None:
@@ -105,7 +105,7 @@ def test_by_kip_848_no_session_is_taken_for_longer_than_session_timeout() -> Non
     group.next_beat()
     sent_at = group.now
     group.respond(tp(0), interval=30.0)
-    assert group.core.may_begin_until(group.now) == pytest.approx(sent_at + 45.0)
+    assert group.core.session_guard.may_begin_until(group.now) == pytest.approx(sent_at + 45.0)
 
 
 # -- handlers and task groups ---------------------------------------------------------------------

@@ -23,7 +23,7 @@ async def handle(value: bytes) -> None:
     print("started", flush=True)
     if {drains}:
         # The first signal stops the consumer; then this ends.
-        await until(lambda: consumer.core.stopping)
+        await until(lambda: consumer.core.poller.stopping)
     else:
         await asyncio.Event().wait()
 
@@ -31,7 +31,7 @@ async def main() -> None:
     running = asyncio.create_task(consumer.run())
     await until(lambda: hasattr(consumer, "session"))
     consumer.deliver(result(1))
-    await until(lambda: consumer.core.stopping)
+    await until(lambda: consumer.core.poller.stopping)
     print("draining", flush=True)
     await running
     print("completed", consumer.core.asked("complete"), flush=True)

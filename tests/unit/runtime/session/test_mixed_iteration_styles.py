@@ -41,7 +41,7 @@ class Steps:
         group = self._group
         result = group.core.poll(group.now, reader=reader)
         if result is None:
-            group.core.interrupt(group.now)
+            group.core.poller.interrupt(group.now)
         group.run_until_idle()
         if result is None:
             raise NothingYetError

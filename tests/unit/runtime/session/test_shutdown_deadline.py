@@ -364,7 +364,7 @@ async def test_an_error_of_a_listener_at_close_is_raised_when_all_is_closed() ->
     revoking_at_close(ours)
     with pytest.raises(IllegalStateError, match="the listener has failed"):
         await ours.aclose()
-    assert ours.core.closed
+    assert ours.core.leaving.closed
     assert ours.requests.closed
 
 

@@ -216,7 +216,7 @@ def test_older_metadata_does_not_report_whose_log_a_position_is_outside_of() -> 
     group.receive(0)
     group.advance(1.0)
     group.silent.add(MetadataRequest)
-    group.core.subscribe(group.now, ("orders", "bills"))
+    group.core.subscription_state.subscribe(group.now, ("orders", "bills"))
     send, request = group.only(MetadataRequest)
     response = group._metadata(request.topics)
     create_again(group)

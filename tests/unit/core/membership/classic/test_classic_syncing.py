@@ -263,7 +263,7 @@ def test_the_response_to_an_obsolete_sync_is_dropped() -> None:
     group.give_id()
     group.respond_to_join()
     send, _ = group.only(SyncGroupRequest)
-    group.core.fail(group.now, FatalError("the disk is full"))
+    group.core.membership.fail(group.now, FatalError("the disk is full"))
     group.reply(send, SyncGroupResponse(error=ErrorCode.none))
     assert group.phase() is ClassicState.FATAL
 

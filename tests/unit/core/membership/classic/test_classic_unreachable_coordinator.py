@@ -100,7 +100,7 @@ def test_a_fatal_error_while_leaving_ends_it(leave: Callable[..., int], owing: b
         beat = group.beat()
         call_id = leave(group)
         assert group.phase() is ClassicState.LEAVING
-        group.core.fail(group.now, GroupAuthorizationError("no"))
+        group.core.membership.fail(group.now, GroupAuthorizationError("no"))
         group.run_until_idle()
         assert beat.request_id in group.open
     else:
@@ -215,7 +215,7 @@ def test_closing_takes_no_longer_than_its_timeout_without_responses(
     call_id = group.close(graceful=graceful)
     group.advance(10.0)
     assert call_id in group.completed
-    assert group.core.closed
+    assert group.core.leaving.closed
     assert group.assigned == frozenset()
     completed = group.completed[waiting]
     assert isinstance(completed.error, (ConsumerClosedError, PartitionLostError, type(None)))
@@ -286,7 +286,7 @@ def test_after_unsubscribing_a_new_subscription_joins_as_a_new_member(eager: boo
     group.become_member(0)
     group.unsubscribe()
     group.respond_to_leave()
-    assert group.core.subscription() == frozenset()
+    assert group.core.subscription_state.subscription() == frozenset()
     group.advance(10.0)
     assert group.count(JoinGroupRequest) == 2
     group.subscribe("bills")

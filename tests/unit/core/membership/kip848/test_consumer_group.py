@@ -269,7 +269,7 @@ def test_a_subscription_by_the_broker_is_changed_and_ended() -> None:
     joining = group.respond(tp(0))
     assert (joining.topics, joining.regex) == ((), "ord.*")
     group.quiet()
-    assert group.core.subscription() == {"orders"}
+    assert group.core.subscription_state.subscription() == {"orders"}
     group.subscribe("clicks")
     assert group.beating().regex == ""
     assert group.quiet().topics == ("clicks",)
@@ -335,7 +335,7 @@ def test_unsubscribing_ends_when_all_of_its_timers_are_due_at_once_in_any_order(
     closing = group.close()
     group.advance(8.0)
     assert closing in group.completed
-    assert group.core.closed
+    assert group.core.leaving.closed
 
 
 def test_a_static_member_says_that_it_will_be_back() -> None:
@@ -344,7 +344,7 @@ def test_a_static_member_says_that_it_will_be_back() -> None:
     group.close()
     leaving = group.respond(epoch=-2, assigns=False)
     assert (leaving.member_epoch, leaving.group_instance_id) == (-2, "one")
-    assert group.core.closed
+    assert group.core.leaving.closed
 
 
 def test_a_static_member_closed_with_leave_leaves_the_group() -> None:
@@ -353,7 +353,7 @@ def test_a_static_member_closed_with_leave_leaves_the_group() -> None:
     group.core.leave_at_close(True)
     group.close()
     assert group.respond(epoch=-1, assigns=False).member_epoch == -1
-    assert group.core.closed
+    assert group.core.leaving.closed
 
 
 def test_a_dynamic_member_closed_without_leaving_stops_heartbeats() -> None:
@@ -361,7 +361,7 @@ def test_a_dynamic_member_closed_without_leaving_stops_heartbeats() -> None:
     group.join(0)
     group.core.leave_at_close(False)
     group.close()
-    assert group.core.closed
+    assert group.core.leaving.closed
     assert group.sends(ConsumerGroupHeartbeatRequest) == []
     group.advance(20.0)
     assert group.sends(ConsumerGroupHeartbeatRequest) == []

@@ -24,7 +24,7 @@ def test_internal_topics_that_match_a_broker_pattern_are_acknowledged_and_not_re
     assert group.quiet().owned == group.ids(tp(0), INTERNAL)
     assert group.state() is MemberState.STABLE
     assert assigned_partitions(group) == {tp(0)}
-    assert group.core.subscription() == {"orders"}
+    assert group.core.subscription_state.subscription() == {"orders"}
     group.respond(tp(0), INTERNAL, epoch=2)
     (line,) = group.named(NOT_CONSUMED)
     assert line.fields["topics"] == [INTERNAL.topic]
@@ -47,7 +47,7 @@ def test_an_internal_topic_read_by_its_name_is_released_when_only_a_broker_patte
     group.start()
     group.respond(INTERNAL)
     group.quiet()
-    group.core.subscribe(group.now, pattern=BrokerPattern(".*"))
+    group.core.subscription_state.subscribe(group.now, pattern=BrokerPattern(".*"))
     group.run_until_idle()
     group.step()
     group.step()

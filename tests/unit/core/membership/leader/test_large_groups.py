@@ -93,7 +93,7 @@ def test_a_rebalance_drops_what_is_being_computed_and_joins_at_once(computed: in
 def test_leaving_drops_what_is_being_computed() -> None:
     group = leading()
     (stale,) = group.computations
-    group.core.fail(group.now, FatalError("the end"))
+    group.core.membership.fail(group.now, FatalError("the end"))
     group.hear(stale.run())
     assert group.sends(SyncGroupRequest) == []
     assert group.phase() is ClassicState.FATAL

@@ -62,7 +62,7 @@ def test_a_rejoin_after_an_abandoned_join_does_not_wait_for_it() -> None:
     parked, _ = group.only(JoinGroupRequest)
     group.unsubscribe()
     assert group.phase() is ClassicState.UNJOINED, "static members do not tell that they go"
-    group.core.subscribe(group.now, ["orders"])
+    group.core.subscription_state.subscribe(group.now, ["orders"])
     group.run_until_idle()
     (joining,) = group.sends(JoinGroupRequest)
     assert joining.request_id != parked.request_id, "its connection was dropped"
