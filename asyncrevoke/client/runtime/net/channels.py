@@ -1,18 +1,21 @@
 """One connection for each channel and broker, opened when it is first needed.
 
 A broker processes one request at a time on a connection, hence several channels. Nothing is retried
-here: failures go to the core, which decides when to try again.
+here: failures go to the core, which decides when to try again. :func:`choose` decides over which
+connection a request is sent, and what is opened and closed for it; :class:`Channels` does that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from asyncrevoke.client.core.io.effects import (
     BrokerProbed,
     Failed,
     FailureKind,
+    Node,
     OtherBroker,
     Replied,
 )
@@ -31,12 +34,80 @@ if TYPE_CHECKING:
         Channel,
         ConnectionReport,
         DropSilentConnections,
-        Node,
         ProbeBroker,
         Send,
     )
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.protocol.messages import Response
+
+
+_NEVER: Final = float("inf")
+
+
+class Stage(Enum):
+    """How far a connection is."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    # It could not be opened, or was lost.
+    ENDED = "ended"
+
+
+class Held(NamedTuple):
+    """The connection of one channel to one broker. ``requests_wait``: some are sent over it before
+    the next one. Its authenticated session is renewed by a ``successor`` from ``renew_at`` on, and
+    takes no request from ``ends_at`` on (KIP-368)."""
+
+    node: Node
+    stage: Stage
+    requests_wait: bool = False
+    renew_at: float = _NEVER
+    ends_at: float = _NEVER
+    successor: Stage | None = None
+
+
+class Choice(NamedTuple):
+    """Over which connection a request is sent, and what is opened and closed for it.
+
+    ``waits``: until the connection is open, and behind the requests that wait for it. What is
+    closed when ``unused`` is closed after the last response.
+    """
+
+    use: Literal["held", "successor", "new"]
+    waits: bool = False
+    opens: Literal["new", "successor"] | None = None
+    closes: Literal["held", "held when unused", "successor"] | None = None
+
+
+_USE: Final = Choice("held")
+_WAIT: Final = Choice("held", waits=True)
+
+
+def choose(held: Held | None, node: Node, now: float) -> Choice:
+    """How a request is sent now to ``node``, given the connection of its channel, None if there is
+    none."""
+    if held is None:
+        return Choice("new", opens="new")
+    if held.stage is Stage.ENDED or held.node != node:
+        return Choice("new", opens="new", closes="held")
+    if held.stage is Stage.OPENING or now < held.renew_at:
+        return _WAIT if held.requests_wait or held.stage is Stage.OPENING else _USE
+    if held.successor is Stage.OPEN:
+        return Choice("successor", closes="held when unused")
+    if now >= held.ends_at:
+        if held.successor is Stage.OPENING:
+            return Choice("successor", waits=True, closes="held when unused")
+        return Choice("new", opens="new", closes="held when unused")
+    if held.successor is Stage.ENDED:
+        return Choice("held", closes="successor")
+    return _WAIT if held.successor is Stage.OPENING else Choice("held", opens="successor")
+
+
+def _stage(opening: asyncio.Task[Connection]) -> Stage:
+    if not opening.done():
+        return Stage.OPENING
+    failed = opening.cancelled() or opening.exception() is not None
+    return Stage.OPEN if not failed and opening.result().connected else Stage.ENDED
 
 
 class _Slot:
@@ -53,6 +124,16 @@ class _Slot:
         # Opened to replace the connection before its authenticated session ends.
         self.successor: asyncio.Task[Connection] | None = None
 
+    def held(self) -> Held:
+        """Its present state."""
+        stage = _stage(self.opening)
+        requests_wait = self.connection is None or self.waiting > 0
+        session = self.opening.result().session if stage is Stage.OPEN else None
+        if session is None:
+            return Held(self.node, stage, requests_wait)
+        successor = None if self.successor is None else _stage(self.successor)
+        return Held(self.node, stage, requests_wait, session.renew_at, session.ends_at, successor)
+
     async def wait_opened(self, seconds: float) -> None:
         """Wait at most so long for the connection to open, or to fail. If cancelled, the attempt
         goes on for other requests."""
@@ -67,23 +148,18 @@ class _Slot:
         self.connection = self.opening.result()
         return self.connection
 
-    def replace_by(self, successor: asyncio.Task[Connection] | None) -> None:
-        """Another connection is being opened to replace this one; None: none is any more."""
-        self.successor = successor
-
-    @property
-    def usable(self) -> bool:
-        if not self.opening.done():
-            return True
-        if self.opening.cancelled() or self.opening.exception() is not None:
-            return False
-        return self.opening.result().connected
+    def successor_failed(self, now: float) -> None:
+        """No other connection replaces it for now."""
+        self.successor = None
+        session = self.opening.result().session
+        if session is not None:
+            session.renewal_failed(now)
 
     def is_silent(self, drop: DropSilentConnections) -> bool:
         """Whether ``drop`` applies to it."""
         # Compares addresses: the same broker has another id as a bootstrap address.
         is_same = self.node[1:] == drop.node[1:]
-        if not (self.opening.done() and self.usable):
+        if _stage(self.opening) is not Stage.OPEN:
             return is_same and self.begun_at < drop.heard_before
         opened = self.opening.result()
         if opened.received_at >= drop.heard_before or self.waiting:
@@ -130,14 +206,10 @@ class Channels:
     def begin(self, send: Send, on_reply: Callable[[Replied | Failed], object]) -> bool:
         """See :meth:`Requests.begin`: without a task, in this iteration of the event loop."""
         slot = self._slots.get((send.node.node_id, send.channel))
-        if slot is None or slot.connection is None or slot.waiting or slot.node != send.node:
+        now = asyncio.get_running_loop().time()
+        if slot is None or choose(slot.held(), send.node, now) is not _USE:
             return False
-        connection, request_id = slot.connection, send.request_id
-        if not connection.connected:
-            return False
-        session = connection.session
-        if session is not None and asyncio.get_running_loop().time() >= session.renew_at:
-            return False
+        connection, request_id = slot.use(), send.request_id
 
         def done(response: Response | RequestFailed) -> None:
             if isinstance(response, RequestFailed):
@@ -252,19 +324,40 @@ class Channels:
         return slot.use()
 
     def _slot(self, send: Send) -> _Slot:
-        node = send.node
-        key = (node.node_id, send.channel)
+        """The connection that :func:`choose` chooses, after opening and closing what it says."""
+        key, now = (send.node.node_id, send.channel), asyncio.get_running_loop().time()
         slot = self._slots.get(key)
-        if slot is not None:
-            if slot.node == node and slot.usable:
-                slot = self._renewed(slot, send)
-                if slot is not None:
-                    return slot
-            else:
-                slot.abort()  # a broker that has moved, or a connection that has ended
-        slot = _Slot(node, self._begin_opening(send), asyncio.get_running_loop().time())
-        self._slots[key] = slot
-        return slot
+        choice = choose(None if slot is None else slot.held(), send.node, now)
+        if slot is not None and choice.use == "held":
+            if choice.opens == "successor":
+                slot.successor = self._begin_opening(send)
+            elif choice.closes == "successor":
+                slot.successor_failed(now)
+            return slot
+        opening = None if slot is None or choice.use == "new" else slot.successor
+        if opening is None:
+            opening = self._begin_opening(send)
+        if slot is not None and choice.closes == "held":
+            slot.abort()  # a broker that has moved, or a connection that has ended
+        elif slot is not None:
+            self._retire(key, slot.opening.result(), opening)
+        self._slots[key] = chosen = _Slot(send.node, opening, now)
+        return chosen
+
+    def _retire(
+        self, key: tuple[int, Channel], held: Connection, successor: asyncio.Task[Connection]
+    ) -> None:
+        """Close a connection after its last response; another one replaces it."""
+        # The broker throttles the client, whatever the connection.
+        until = held.throttled.until
+        if successor.done():
+            _throttle(successor, until)
+        else:
+            successor.add_done_callback(lambda opening: _throttle(opening, until))
+        held.retire()
+        self._retired = [each for each in self._retired if each[1].connected]
+        if held.connected:
+            self._retired.append((key, held))
 
     def _begin_opening(self, send: Send) -> asyncio.Task[Connection]:
         node = send.node
@@ -274,47 +367,6 @@ class Channels:
         )
         opening.add_done_callback(_retrieve)
         return opening
-
-    def _renewed(self, slot: _Slot, send: Send) -> _Slot | None:
-        """The slot to use, given that its authenticated session ends some time (KIP-368).
-
-        Before it ends, another connection is opened, which replaces this one when it is open. None:
-        the session has ended before that.
-        """
-        opened = slot.opening.result() if slot.opening.done() else None
-        session = None if opened is None else opened.session
-        now = asyncio.get_running_loop().time()
-        if opened is None or session is None or now < session.renew_at:
-            return slot
-        successor = slot.successor
-        if successor is not None and successor.done():
-            slot.replace_by(None)
-            if successor.cancelled() or successor.exception() is not None:
-                successor = None
-                session.renewal_failed(now)
-        elif successor is None:
-            successor = self._begin_opening(send)
-            slot.replace_by(successor)
-        ended = now >= session.ends_at
-        if not ended and (successor is None or not successor.done()):
-            return slot
-        self._retired = [each for each in self._retired if each[1].connected]
-        if successor is not None:
-            # The broker throttles the client, whatever the connection.
-            until = opened.throttled.until
-            if successor.done():
-                successor.result().throttle(until)
-            else:
-                successor.add_done_callback(lambda opening: _throttle(opening, until))
-        opened.retire()
-        key = send.node.node_id, send.channel
-        if opened.connected:
-            self._retired.append((key, opened))
-        if successor is None:
-            return None
-        slot.replace_by(None)
-        self._slots[key] = renewed = _Slot(slot.node, successor, now)
-        return renewed
 
     def _opening_limit(self, node: Node, silence_timeout: float) -> float:
         openings = self._openings.setdefault(node, ConnectTimes())
