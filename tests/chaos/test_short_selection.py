@@ -23,8 +23,10 @@ SLACK = 10.0
 _LONG_SESSION: dict[str, Any] = {"session_timeout": 15.0}
 SELECTION: list[tuple[ProtocolName, int, tuple[str, ...], dict[str, Any]]] = [
     ("cooperative", 1, ("leave", "kill", "cut"), {}),
-    ("eager", 1, ("hang", "raise", "refuse", "leave"), _LONG_SESSION),
     ("consumer", 1, ("black-hole", "long-freeze"), {}),
+]
+VARIANTS: list[tuple[ProtocolName, int, tuple[str, ...], dict[str, Any]]] = [
+    ("eager", 1, ("hang", "raise", "refuse", "leave"), _LONG_SESSION),
     ("cooperative", 3, ("black-hole", "broker-kill"), _LONG_SESSION),
 ]
 
@@ -40,8 +42,11 @@ def stages() -> Iterator[dict[int, Stage]]:
 
 @pytest.mark.parametrize(
     ("protocol", "size", "faults", "options"),
-    SELECTION,
-    ids=[f"{protocol} on {size}: {', '.join(faults)}" for protocol, size, faults, _ in SELECTION],
+    [*SELECTION, *(pytest.param(*run_of, marks=pytest.mark.variant) for run_of in VARIANTS)],
+    ids=[
+        f"{protocol} on {size}: {', '.join(faults)}"
+        for protocol, size, faults, _ in (*SELECTION, *VARIANTS)
+    ],
 )
 async def test_faults_lose_and_reorder_nothing_and_repeat_only_permitted_records(
     stages: dict[int, Stage],

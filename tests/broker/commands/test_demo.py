@@ -39,7 +39,9 @@ def command(*arguments: str, **environ: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["cooperative", "eager"])
+@pytest.mark.parametrize(
+    "protocol", ["cooperative", pytest.param("eager", marks=pytest.mark.variant)]
+)
 def test_demo_loses_repeats_and_reorders_nothing(
     kafka_broker: RunningBroker, tmp_path: Path, protocol: str
 ) -> None:
@@ -138,7 +140,9 @@ def test_demo_without_a_broker_ends_with_the_reason(tmp_path: Path) -> None:
     assert "no broker responds at 127.0.0.1:1" in errors
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.variant)]
+)
 def test_broker_command_runs_until_it_is_interrupted(number: signal.Signals) -> None:
     broker = command("broker", "--port", "0", "--topic", "orders:3", "--json")
     assert broker.stdout is not None

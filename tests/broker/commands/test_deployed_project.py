@@ -125,7 +125,9 @@ async def test_the_images_command_responds_to_probes_and_drains_on_sigterm(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
+@pytest.mark.parametrize(
+    "protocol", ["cooperative", pytest.param("consumer", marks=pytest.mark.variant)]
+)
 async def test_a_group_that_is_scaled_from_2_to_8_and_back_loses_and_repeats_nothing(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path, protocol: Protocol
 ) -> None:

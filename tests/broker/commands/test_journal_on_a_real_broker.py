@@ -151,7 +151,13 @@ async def test_the_journal_contains_all_records_that_a_killed_process_committed(
     assert result.done == COUNT
 
 
-@pytest.mark.parametrize("content", ["batches", "records", None])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "batches",
+        *(pytest.param(content, marks=pytest.mark.variant) for content in ("records", None)),
+    ],
+)
 async def test_members_that_join_and_leave_pass_the_audit(
     kafka_broker: RunningBroker, tmp_path: Path, content: Content | None
 ) -> None:

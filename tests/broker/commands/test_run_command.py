@@ -176,7 +176,9 @@ async def test_sigint_waits_for_the_running_handler_too(
     assert await group(kafka_broker, kafka_topic) == (1, 0)
 
 
-@pytest.mark.parametrize("workers", [(), ("--workers", "1")])
+@pytest.mark.parametrize(
+    "workers", [("--workers", "1"), pytest.param((), marks=pytest.mark.variant)]
+)
 async def test_a_signal_drains_all_consumers_that_the_command_names(
     app: App, kafka_broker: RunningBroker, kafka_topic: str, workers: tuple[str, ...]
 ) -> None:
@@ -189,7 +191,9 @@ async def test_a_signal_drains_all_consumers_that_the_command_names(
     assert await group(kafka_broker, f"{kafka_topic}-audit") == (1, 0)
 
 
-@pytest.mark.parametrize(("order", "code"), [(b"bad", 1), (b"exit", 7)])
+@pytest.mark.parametrize(
+    ("order", "code"), [(b"bad", 1), pytest.param(b"exit", 7, marks=pytest.mark.variant)]
+)
 async def test_if_one_consumer_fails_the_others_leave_their_groups(
     app: App, kafka_broker: RunningBroker, kafka_topic: str, order: bytes, code: int
 ) -> None:

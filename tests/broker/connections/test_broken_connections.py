@@ -313,7 +313,7 @@ async def test_a_member_disconnected_beyond_its_session_joins_again(
     assert await numbers.committed() == written.total()
 
 
-@pytest.mark.parametrize("way", ["orderly", pytest.param("killed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["killed", pytest.param("orderly", marks=pytest.mark.variant)])
 async def test_a_broker_restart_loses_and_repeats_nothing(
     numbers: Numbers, broker: KafkaBroker, way: str
 ) -> None:

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 SECRET = "not-to-be-seen"
 SECURITIES = [
     Security(protocol="SASL_SSL", mechanism="SCRAM-SHA-512"),
-    Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN"),
+    pytest.param(Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN"), marks=pytest.mark.variant),
 ]
 
 

@@ -39,7 +39,7 @@ PROPERTIES = {
     "group.consumer.min.heartbeat.interval.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "1000",
 }
-PROTOCOLS = ["classic", "consumer"]
+PROTOCOLS = ["classic", pytest.param("consumer", marks=pytest.mark.variant)]
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ async def test_an_idle_group_keeps_its_partitions_while_another_broker_becomes_i
     assert first.handled.total() + second.handled.total() == 300
 
 
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.variant)])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_lone_member_whose_connections_are_dead_opens_others_within_a_third_of_the_session(
     request: pytest.FixtureRequest, size: int, protocol: str

@@ -111,7 +111,9 @@ def set_session_timeout(address: str, group: str, milliseconds: int) -> None:
         altered.result(DEADLINE)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize(
+    "protocol", ["classic", pytest.param("consumer", marks=pytest.mark.variant)]
+)
 async def test_each_record_is_counted_once_through_joins_leaves_and_kills(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path, protocol: str
 ) -> None:

@@ -205,7 +205,9 @@ def server(
     process.kill()
 
 
-both_servers = pytest.mark.parametrize("server", ["uvicorn", "hypercorn"], indirect=True)
+both_servers = pytest.mark.parametrize(
+    "server", ["uvicorn", pytest.param("hypercorn", marks=pytest.mark.variant)], indirect=True
+)
 
 
 def takes_requests(address: str) -> bool:

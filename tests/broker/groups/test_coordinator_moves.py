@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
-WAYS = ["orderly", "killed", pytest.param("frozen", marks=pytest.mark.slow)]
+WAYS = ["killed", *(pytest.param(way, marks=pytest.mark.variant) for way in ("orderly", "frozen"))]
 
 
 def coordinator_of(consumer: Consumer, cluster: KafkaCluster) -> KafkaBroker:

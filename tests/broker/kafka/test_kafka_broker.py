@@ -105,7 +105,9 @@ def test_rejected_topic_is_an_error_with_kafkas_reason(
         kafka_broker.delete_topic("no-such-topic")
 
 
-@pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "killed"])
+@pytest.mark.parametrize(
+    "orderly", [True, pytest.param(False, marks=pytest.mark.variant)], ids=["orderly", "killed"]
+)
 async def test_restart_keeps_data_and_port(own_broker: KafkaBroker, orderly: bool) -> None:
     topic = f"kept-{orderly}"
     own_broker.create_topic(topic)
@@ -197,10 +199,15 @@ def test_broker_dies_with_its_killed_parent() -> None:
 @pytest.mark.parametrize(
     "security",
     [
-        Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN"),
-        Security(protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-512"),
-        Security(protocol="SSL"),
         Security(protocol="SASL_SSL", mechanism="SCRAM-SHA-256"),
+        pytest.param(
+            Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN"), marks=pytest.mark.variant
+        ),
+        pytest.param(
+            Security(protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-512"),
+            marks=pytest.mark.variant,
+        ),
+        pytest.param(Security(protocol="SSL"), marks=pytest.mark.variant),
     ],
     ids=lambda security: f"{security.protocol}-{security.mechanism}",
 )

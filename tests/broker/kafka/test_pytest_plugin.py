@@ -99,7 +99,9 @@ def anyio_backend():
 """
 
 
-@pytest.mark.parametrize("plugin", ["pytest-asyncio", "anyio"])
+@pytest.mark.parametrize(
+    "plugin", ["pytest-asyncio", pytest.param("anyio", marks=pytest.mark.variant)]
+)
 def test_the_fixtures_work_with(plugin: str, tmp_path: Path, kafka_broker: RunningBroker) -> None:
     (tmp_path / "test_it.py").write_text(TESTS.replace("MARK", ANYIO if plugin == "anyio" else ""))
     options = (

@@ -73,7 +73,9 @@ def guarded(guarded_broker: KafkaBroker) -> GuardedTopic:
 # -- access
 
 
-@pytest.mark.parametrize("allowed", ["nothing", pytest.param("describe", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "allowed", ["nothing", pytest.param("describe", marks=pytest.mark.variant)]
+)
 async def test_an_unauthorized_topic_raises_an_error_and_is_read_once_access_is_granted(
     guarded: GuardedTopic, allowed: Literal["nothing", "describe"]
 ) -> None:

@@ -113,11 +113,15 @@ async def committed(broker: RunningBroker, group: str) -> int:
         await admin.close()
 
 
-BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+BOTH = pytest.mark.parametrize(
+    "protocol", ["classic", pytest.param("consumer", marks=pytest.mark.variant)]
+)
 
 
 @BOTH
-@pytest.mark.parametrize("stuck", ["handler", "swallowing handler", "listener"])
+@pytest.mark.parametrize(
+    "stuck", [pytest.param("handler", marks=pytest.mark.variant), "swallowing handler", "listener"]
+)
 async def test_handlers_that_do_not_end_are_abandoned_after_close_timeout(
     kafka_broker: RunningBroker, kafka_topic: str, member: Member, protocol: str, stuck: str
 ) -> None:
