@@ -19,10 +19,10 @@ _SEED = 17
 _USUAL = 10_000
 _INPUTS = {
     "completion_maps": 2_000,
-    "core": 20_000,
+    "core": 5_000,
     "dispatch": 3_000,
     "growth": 40,
-    "producing": 1_000,
+    "producing": 500,
     "stored_files": 2_000,
 }
 
