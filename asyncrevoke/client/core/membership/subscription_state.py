@@ -96,7 +96,7 @@ class SubscriptionState:
         if self.started:
             self._begin(now, _Choice())
         else:
-            self._use(self._group_membership)
+            self.membership = self._group_membership
 
     def assign(self, now: float, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without the group's help."""
@@ -172,15 +172,12 @@ class SubscriptionState:
         if choice.partitions is None:
             self._subscribe(now)
         else:
-            self._use(self._manual)
+            self.membership = self._manual
             self._manual.assign(now, list(choice.partitions))
 
     def _subscribe(self, now: float) -> None:
-        self._use(self._group_membership)
+        self.membership = self._group_membership
         self._update_membership(now)
-
-    def _use(self, membership: Membership) -> None:
-        self.membership = membership
 
     def _update_membership(self, now: float) -> None:
         membership = self.membership

@@ -299,15 +299,12 @@ class ClusterMetadata:
             case MetadataResponse():
                 self._retry(now, node, "it knows no brokers yet")
             case Failed() as failed if failed.kind in FATAL_FAILURES:
-                self._stop_with_error(now, fatal_error(failed))
+                self.stop()
+                self._reactions.failed(now, fatal_error(failed))
             case Failed(kind=kind, detail=detail):
                 self._retry(now, node, detail or kind.value)
             case _:
                 self._retry(now, node, f"unexpected response {type(reply).__name__}")
-
-    def _stop_with_error(self, now: float, error: Exception) -> None:
-        self.stop()
-        self._reactions.failed(now, error)
 
     def _retry(self, now: float, node: Node, why: str) -> None:
         self.brokers.note_failure(node)

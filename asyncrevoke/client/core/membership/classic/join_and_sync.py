@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import OnReply, Outbox, Reply
     from asyncrevoke.client.core.membership.classic.member import ClassicMembership
+    from asyncrevoke.client.core.membership.classic.owned_and_assigned import OwnedAndAssigned
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
     from asyncrevoke.client.model import TopicPartition
 
@@ -65,6 +66,7 @@ class JoinAndSync:
         config: ConsumerConfig,
         coordinator: Coordinator,
         assignors: Mapping[str, Assignor],
+        partitions: OwnedAndAssigned,
         member: ClassicMembership,
     ) -> None:
         self._outbox = outbox
@@ -72,6 +74,7 @@ class JoinAndSync:
         self._group_id = config.group_id or ""
         self._coordinator = coordinator
         self._assignors = assignors
+        self._partitions = partitions
         self._member = member
         self._reason = ""
         self._request: JoinGroupRequest | None = None
@@ -100,11 +103,6 @@ class JoinAndSync:
     def outstanding(self) -> bool:
         """Whether a request has no response yet."""
         return self._outstanding is not None
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether the coordinator was found anew since it was asked last."""
-        return self._coordinator.term != self._term
 
     @property
     def offered(self) -> tuple[tuple[str, bytes], ...]:
@@ -168,18 +166,31 @@ class JoinAndSync:
         ``assignments`` are those of all members by their ids, if this one leads; none if the group
         keeps its assignment (KIP-814)."""
         self._joined_by, self._request = self._request, None
-        if self._coordinator.node is None or self.has_moved:
+        node = self._coordinator.node
+        if node is None or self._coordinator.term != self._term:
             self._member.sync_response_received(now, now, None)
-        else:
-            request = SyncGroupRequest(
-                group_id=self._group_id,
-                generation=self._member.generation,
-                member_id=self._member.member_id,
-                group_instance_id=self._config.group_instance_id,
-                protocol_name=protocol_name,
-                assignments=assignments,
-            )
-            self._send_sync(now, request, self._coordinator.node)
+            return
+        request = SyncGroupRequest(
+            group_id=self._group_id,
+            generation=self._member.generation,
+            member_id=self._member.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_name=protocol_name,
+            assignments=assignments,
+        )
+        self.sent_to = node
+        self._known = True
+        # Heartbeats show meanwhile whether the coordinator responds and knows the member.
+        timeout = min(
+            self._longest, max(self._config.session_timeout, self._config.request_timeout)
+        )
+        self._outstanding = self._outbox.send(
+            request,
+            node,
+            Channel.JOIN,
+            timeout,
+            lambda later, reply: self._sync_response_received(later, now, reply),
+        )
 
     def describe_group(self, now: float) -> None:
         """The JoinGroup was rejected: ask the coordinator for the group's assignor."""
@@ -290,7 +301,7 @@ class JoinAndSync:
         """The JoinGroup to send now, with what the member owns now."""
         member = self._member
         topics = () if member.is_leaving else tuple(sorted(member.topics))
-        owned = member.report_owned()
+        owned = self._partitions.report(member.topics)
         return JoinGroupRequest(
             group_id=self._group_id,
             session_timeout=self._config.session_timeout,
@@ -339,21 +350,6 @@ class JoinAndSync:
         else:
             self._coordinator.no_response(now, f"JoinGroup: {detail}", self.sent_to)
             self.join_later(now, detail)
-
-    def _send_sync(self, now: float, request: SyncGroupRequest, node: Node) -> None:
-        self.sent_to = node
-        self._known = True
-        # Heartbeats show meanwhile whether the coordinator responds and knows the member.
-        timeout = min(
-            self._longest, max(self._config.session_timeout, self._config.request_timeout)
-        )
-        self._outstanding = self._outbox.send(
-            request,
-            node,
-            Channel.JOIN,
-            timeout,
-            lambda later, reply: self._sync_response_received(later, now, reply),
-        )
 
     def _sync_response_received(self, now: float, sent_at: float, reply: Reply) -> None:
         self._outstanding = None

@@ -108,11 +108,13 @@ class ClassicMembership:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self.eager = choose_protocol(assignors) is RebalanceProtocol.EAGER
         self._group_id = config.group_id or ""
+        self._partitions = OwnedAndAssigned(assignment, eager=self.eager)
         self._heartbeat = ClassicHeartbeat(outbox, config, coordinator, self)
-        self._requests = JoinAndSync(outbox, config, coordinator, self._assignors, self)
+        self._requests = JoinAndSync(
+            outbox, config, coordinator, self._assignors, self._partitions, self
+        )
         self._leader = GroupLeader(outbox, cluster, self._requests, self, reactions)
         self._leave_group = LeaveGroup(outbox, config, coordinator, self._requests, self)
-        self._partitions = OwnedAndAssigned(assignment)
         self.state = ClassicState.UNJOINED
         self.member_id = ""
         self.generation = -1
@@ -240,12 +242,6 @@ class ClassicMembership:
             return None
         return {"group": self._group_id, "phase": self.state.value}
 
-    def report_owned(self) -> tuple[TopicPartition, ...]:
-        """What JoinGroup lists as owned: it is sent now."""
-        owned = () if self.eager else tuple(sorted(self._assignment.partitions()))
-        self._partitions.report(owned, self.topics)
-        return owned
-
     # --- a rebalance: JoinGroup and SyncGroup ----------------------------------------------------
 
     def join_response_received(self, now: float, reply: JoinGroupResponse) -> None:
@@ -284,8 +280,11 @@ class ClassicMembership:
 
     def _joined(self, now: float, reply: JoinGroupResponse) -> None:
         dynamic = self._config.group_instance_id is None
-        if dynamic and not reply.leader and reply.generation != self.generation:
-            self._joined_a_coordinator(now)
+        is_rebalanced = reply.generation != self.generation
+        if dynamic and not reply.leader and is_rebalanced and self._heartbeat.may_be_evicted(now):
+            # A coordinator that assigns takes a removed member for a new one of the same id, and
+            # does not say so: after a session without a response, others may have its partitions.
+            self._lose_partitions(now, "joined again after more than a session without a response")
         if reply.member_id != self.member_id:
             self._member_id_unwritten_since = self._coordinator.term
         self.member_id, self.generation = reply.member_id, reply.generation
@@ -310,12 +309,6 @@ class ClassicMembership:
             else:
                 self._leader.watch_topics(self.topics)
             self._requests.sync(now, assignor.name, ())
-
-    def _joined_a_coordinator(self, now: float) -> None:
-        """A coordinator that assigns takes a removed member for a new one of the same id, and does
-        not say so: after a session without a response, others may have its partitions."""
-        if self._heartbeat.may_be_evicted(now):
-            self._lose_partitions(now, "joined again after more than a session without a response")
 
     def sync_response_received(
         self, now: float, sent_at: float, reply: SyncGroupResponse | None
@@ -417,11 +410,10 @@ class ClassicMembership:
             self._rejoin_owed = f"assigned topics that the member did not subscribe to: {topics}"
         for instance in change.withdrawn:
             self._revocation.withdraw(instance)
-        added = self._partitions.add_assigned()
         self._log.assigned(
             self.generation,
             self._partitions.assigned,
-            added=len(added),
+            added=len(change.added),
             to_go=len(change.must_go),
         )
         if change.must_go or self._rejoin_owed or (self.eager and change.going):
@@ -438,9 +430,9 @@ class ClassicMembership:
         self._heartbeat.set_often(awaits_more or self.state is ClassicState.REVOKING)
         self._heartbeat.rebalanced(now)
         self._plan_staged_rejoin(now)
-        if added:
+        if change.added:
             self._reactions.partitions_added(
-                now, [instance for instance in added if not instance.terminal]
+                now, [instance for instance in change.added if not instance.terminal]
             )
         self._reactions.membership_ready(now)
 

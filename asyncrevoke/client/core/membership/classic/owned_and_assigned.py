@@ -61,29 +61,35 @@ class AssignmentChange(Value, frozen=True):
     must_go: frozenset[TopicPartition]
     going: list[PartitionInstance]  # live ones of must_go, and of topics that were dropped
     withdrawn: list[PartitionInstance]  # being revoked, and assigned again
+    added: list[PartitionInstance]  # new ones, of what is assigned and had none
     stray: list[str]  # topics that were not in the subscription
 
 
 class OwnedAndAssigned:
     """The owned and the assigned partitions of a classic member."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, *, eager: bool) -> None:
         self._assignment = assignment
+        self._eager = eager
         self._owned: frozenset[TopicPartition] = frozenset()
         self._topics: frozenset[str] = frozenset()
         # What the group counts as this member's: no other gets it before a join without it.
-        self.owned_per_coordinator: frozenset[TopicPartition] = frozenset()
+        self._owned_per_coordinator: frozenset[TopicPartition] = frozenset()
         # The newest assignment: a partition of it that is released is started anew.
         self.assigned: frozenset[TopicPartition] = frozenset()
 
-    def report(self, owned: Iterable[TopicPartition], topics: frozenset[str]) -> None:
-        """Set what JoinGroup lists as owned."""
-        self._owned = self.owned_per_coordinator = frozenset(owned)
+    def report(self, topics: frozenset[str]) -> tuple[TopicPartition, ...]:
+        """What JoinGroup lists as owned: it is sent now, with a subscription to ``topics``."""
+        owned = frozenset[TopicPartition]() if self._eager else self._assignment.partitions()
+        self._owned = self._owned_per_coordinator = owned
         self._topics = topics
+        return tuple(sorted(owned))
 
     def apply(self, assigned: Iterable[TopicPartition], topics: frozenset[str]) -> AssignmentChange:
-        """Take an assignment; ``topics`` are those of the present subscription."""
-        given = self._note_assigned(assigned)
+        """Take an assignment, and start an instance of each partition without one; ``topics`` are
+        those of the present subscription."""
+        given = frozenset(assigned)
+        self._owned_per_coordinator |= given
         self.assigned = frozenset(tp for tp in given if tp.topic in topics)
         must_go = self._owned - given
         return AssignmentChange(
@@ -94,28 +100,20 @@ class OwnedAndAssigned:
                 if instance.partition in must_go or instance.partition.topic not in topics
             ],
             withdrawn=[i for i in self._assignment.revoking() if i.partition in self.assigned],
+            added=self._assignment.add(
+                tp for tp in sorted(self.assigned) if tp not in self._assignment
+            ),
             stray=sorted({tp.topic for tp in given} - self._topics),
         )
 
     def ignore(self, assigned: Iterable[TopicPartition]) -> None:
         """Start nothing of an assignment: the member is leaving."""
-        self._note_assigned(assigned)
-
-    def _note_assigned(self, assigned: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        given = frozenset(assigned)
-        self.owned_per_coordinator |= given
-        return given
+        self._owned_per_coordinator |= frozenset(assigned)
 
     @property
     def released(self) -> frozenset[TopicPartition]:
         """Partitions that the group counts as this member's and that are released or lost."""
-        return self.owned_per_coordinator - self._assignment.partitions()
-
-    def add_assigned(self) -> list[PartitionInstance]:
-        """Start an instance of every assigned partition without one."""
-        return self._assignment.add(
-            tp for tp in sorted(self.assigned) if tp not in self._assignment
-        )
+        return self._owned_per_coordinator - self._assignment.partitions()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """No longer want these."""
