@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.membership.classic.user_data import (
     AssignmentUserData,
     encode_assignment_user_data,
+    has_mark,
+    reads_maps,
 )
-from asyncrevoke.client.core.membership.classic.subscription_user_data import has_mark, reads_maps
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,

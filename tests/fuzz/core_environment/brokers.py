@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.brokers.changing_log import ChangingLog
 
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.membership.classic.user_data import (
     AssignmentUserData,
     encode_assignment_user_data,
 )

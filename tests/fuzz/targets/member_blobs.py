@@ -16,16 +16,16 @@ from asyncrevoke.client.config.topics import is_legal_topic
 from asyncrevoke.client.core.assignors import ASSIGNORS
 from asyncrevoke.client.core.assignors.ownership import generation_of
 from asyncrevoke.client.core.assignors.sticky import StickyAssignor
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
+    read_subscription,
+)
+from asyncrevoke.client.core.membership.classic.user_data import (
     AssignmentUserData,
     checksum,
     decode_assignment_user_data,
     encode_assignment_user_data,
+    reads_maps,
 )
-from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
-    read_subscription,
-)
-from asyncrevoke.client.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.subscription import (
     MalformedMemberData,

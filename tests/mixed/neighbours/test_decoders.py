@@ -20,9 +20,9 @@ from asyncrevoke.client.core.membership.classic.leader.led_generation import (
     LedGeneration,
     plan_assignment,
 )
-from asyncrevoke.client.core.membership.classic.subscription_user_data import (
+from asyncrevoke.client.core.membership.classic.user_data import (
     LastAssignment,
-    user_data,
+    subscription_user_data,
 )
 from asyncrevoke.client.protocol.subscription import Subscription, encode_subscription
 
@@ -56,7 +56,7 @@ def subscription_of_ours(name: str) -> Subscription:
         topics=("orders",),
         owned=owned,
         generation=GENERATION,
-        user_data=user_data(ASSIGNORS[name], GENERATION, owned, last, config),
+        user_data=subscription_user_data(ASSIGNORS[name], GENERATION, owned, last, config),
     )
 
 

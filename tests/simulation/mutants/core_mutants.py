@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from asyncrevoke.client.core.membership.classic.assignment_user_data import AssignmentUserData
+    from asyncrevoke.client.core.membership.classic.user_data import AssignmentUserData
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.model import GroupMetadata, TopicPartition
 

@@ -13,12 +13,12 @@ from asyncrevoke.client.core.io.effects import (
     NotifyKind,
     Send,
 )
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.core.membership.classic.user_data import (
     AssignmentUserData,
     checksum,
     encode_assignment_user_data,
 )
-from asyncrevoke.client.core.membership.classic.state_table import ClassicState
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     HeartbeatRequest,

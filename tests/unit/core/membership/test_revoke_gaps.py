@@ -11,10 +11,10 @@ from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, foreign, orders
 
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.membership.classic.user_data import (
     decode_assignment_user_data,
+    reads_maps,
 )
-from asyncrevoke.client.core.membership.classic.subscription_user_data import reads_maps
 from asyncrevoke.client.core.partition.completion_map import decode
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,

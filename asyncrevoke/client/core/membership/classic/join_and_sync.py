@@ -12,7 +12,7 @@ from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, ResetConnection
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.membership.classic.state_table import ClassicState
-from asyncrevoke.client.core.membership.classic.subscription_user_data import user_data
+from asyncrevoke.client.core.membership.classic.user_data import subscription_user_data
 from asyncrevoke.client.core.membership.fatal_errors import no_common_assignor
 from asyncrevoke.client.protocol.messages import (
     DescribeGroupsRequest,
@@ -325,7 +325,7 @@ class JoinAndSync:
                 owned=owned,
                 generation=generation,
                 rack=self._config.client_rack,
-                user_data=user_data(assignor, generation, owned, last, self._config),
+                user_data=subscription_user_data(assignor, generation, owned, last, self._config),
             )
         )
 

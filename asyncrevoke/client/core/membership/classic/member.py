@@ -27,9 +27,6 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.core.assignors.assignor import Assignor, RebalanceProtocol
 from asyncrevoke.client.core.assignors.registry import choose_protocol
 from asyncrevoke.client.core.io.wait_log import WaitLog
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
-    decode_assignment_user_data,
-)
 from asyncrevoke.client.core.membership.classic.error_table import (
     SYNC_ERRORS,
     JoinErrorAction,
@@ -52,7 +49,10 @@ from asyncrevoke.client.core.membership.classic.state_table import (
     ClassicState,
     ClassicTransition,
 )
-from asyncrevoke.client.core.membership.classic.subscription_user_data import LastAssignment
+from asyncrevoke.client.core.membership.classic.user_data import (
+    LastAssignment,
+    decode_assignment_user_data,
+)
 from asyncrevoke.client.core.membership.fatal_errors import group_error
 from asyncrevoke.client.core.membership.membership_log import MembershipLog
 from asyncrevoke.client.model import GroupMetadata
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.outbox import Outbox
-    from asyncrevoke.client.core.membership.classic.assignment_user_data import AssignmentUserData
+    from asyncrevoke.client.core.membership.classic.user_data import AssignmentUserData
     from asyncrevoke.client.core.membership.reactions import MembershipReactions
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.client.core.metadata.coordinator import Coordinator

@@ -9,11 +9,11 @@ from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders, owned, subscription_of
 
 from asyncrevoke.client.core.io.effects import FailureKind
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
+from asyncrevoke.client.core.membership.classic.state_table import ClassicState
+from asyncrevoke.client.core.membership.classic.user_data import (
     AssignmentUserData,
     encode_assignment_user_data,
 )
-from asyncrevoke.client.core.membership.classic.state_table import ClassicState
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,

@@ -17,13 +17,11 @@ from unit.core.scripted_group import MEMBER, ScriptedGroup, foreign, orders
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.assignors import ASSIGNORS
 from asyncrevoke.client.core.assignors.assignor import RebalanceProtocol
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
-    decode_assignment_user_data,
-)
-from asyncrevoke.client.core.membership.classic.subscription_user_data import (
+from asyncrevoke.client.core.membership.classic.user_data import (
     LastAssignment,
+    decode_assignment_user_data,
     has_mark,
-    user_data,
+    subscription_user_data,
 )
 from asyncrevoke.client.protocol.messages import JoinGroupMember, SyncGroupRequest
 from asyncrevoke.client.protocol.subscription import (
@@ -61,7 +59,7 @@ def structure(*numbers: int) -> bytes:
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_the_mark_is_where_no_client_decodes_user_data_strictly(name: str) -> None:
-    data = user_data(ASSIGNORS[name], 3, (), LAST, CONFIG)
+    data = subscription_user_data(ASSIGNORS[name], 3, (), LAST, CONFIG)
     assert data == USER_DATA[name]
     assert has_mark(data) is (name != "sticky")
 
@@ -137,7 +135,7 @@ def test_with_an_assignor_of_the_users_own_nothing_is_added() -> None:
     group = ScriptedGroup(assignors=(Cooperative(),))
     for partitions, data in assignments(group, foreign("a")).values():
         assert data == structure(*numbers(partitions))
-    assert user_data(Cooperative(), 3, (), LAST, CONFIG) == b"own"
+    assert subscription_user_data(Cooperative(), 3, (), LAST, CONFIG) == b"own"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import structs
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
-    AssignmentUserData,
-    checksum,
-)
 from asyncrevoke.client.core.membership.classic.leader.led_generation import (
     AssignmentPlan,
     LedGeneration,
@@ -20,6 +16,10 @@ from asyncrevoke.client.core.membership.classic.leader.led_generation import (
     plan_assignment,
     read_generation,
     size_of,
+)
+from asyncrevoke.client.core.membership.classic.user_data import (
+    AssignmentUserData,
+    checksum,
 )
 from asyncrevoke.client.errors import FatalError
 

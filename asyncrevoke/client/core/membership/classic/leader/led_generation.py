@@ -18,16 +18,17 @@ from asyncrevoke.client.core.assignors.ownership import (
     repair,
     withheld,
 )
-from asyncrevoke.client.core.membership.classic.assignment_user_data import (
-    AssignmentUserData,
-    checksum,
-    encode_assignment_user_data,
-)
 from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
     ReportedSubscription,
     read_subscription,
 )
-from asyncrevoke.client.core.membership.classic.subscription_user_data import has_mark, reads_maps
+from asyncrevoke.client.core.membership.classic.user_data import (
+    AssignmentUserData,
+    checksum,
+    encode_assignment_user_data,
+    has_mark,
+    reads_maps,
+)
 from asyncrevoke.client.model import TopicPartition, Value
 from asyncrevoke.client.protocol.subscription import Subscription, encode_assignment
 
