@@ -18,9 +18,9 @@ from asyncrevoke.client.errors import (
     HandlerExitError,
     IllegalStateError,
 )
-from asyncrevoke.client.runtime.hooks.journal_hooks import SessionJournal, check_journal
 from asyncrevoke.client.runtime.hooks.observers import check_observer
 from asyncrevoke.client.runtime.hooks.rebalance_listener import RebalanceListener, check_listener
+from asyncrevoke.client.runtime.hooks.recorders import SessionJournal, check_journal
 from asyncrevoke.client.runtime.loop.entering import check_event_loop, check_main_script
 from asyncrevoke.client.runtime.loop.signals import DrainOnSignals
 from asyncrevoke.client.runtime.session.partition_calls import PartitionCalls
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config.inherit import Inherit
     from asyncrevoke.client.model import BrokerPattern, GroupMetadata, Health
     from asyncrevoke.client.producing.producer import Producer
-    from asyncrevoke.client.runtime.hooks.observer import Observer
+    from asyncrevoke.client.runtime.hooks.observers import Observer
     from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.handlers.decoding.decoders import Decoder

@@ -1,5 +1,5 @@
 """Base classes of metrics and tracing: subclass one to receive what a consumer reports."""
 
-from asyncrevoke.client.runtime.hooks.observer import Observer, Tracer
+from asyncrevoke.client.runtime.hooks.observers import Observer, Tracer
 
 __all__ = ["Observer", "Tracer"]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError, UnreadableRecordError
 from asyncrevoke.client.model import UnreadableRecord
-from asyncrevoke.client.runtime.hooks.running_calls import RunningCall
+from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 from asyncrevoke.client.runtime.session.shutdown_deadline import time_for_running
+from asyncrevoke.client.runtime.session.status import RunningCall
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.batch import first_unfinished_offset, unfinished_records
 from asyncrevoke.handlers.scheduling.in_flight_limits import HandlerInFlightLimits
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
 
 
-class HandlerRunner:
+class HandlerRunner(RecordOwner):
     """The only poller of ``source``: takes records, runs their handlers, completes them.
 
     When the revocation of a partition is announced, records that have not started are dropped, and

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, TypeVarTuple
 from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import HandlerExitError, IllegalStateError
+from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.registration import Handler
@@ -65,7 +66,7 @@ class _TaskHandler:
         return ()
 
 
-class TrackedTaskGroup:
+class TrackedTaskGroup(RecordOwner):
     """Runs tasks on records in ordered lanes; a record is done when its task has ended.
 
     ``concurrency`` tasks run at once. Tasks of one lane (``order_by``) run one after another, in
@@ -86,6 +87,8 @@ class TrackedTaskGroup:
     Leaving the group waits for all tasks that run or are ready. If an exception or a cancellation
     leaves the body, tasks are cancelled, and their records are not done.
     """
+
+    observes_results = True
 
     def __init__(
         self,

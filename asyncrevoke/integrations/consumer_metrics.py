@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.runtime.hooks.observer import Observer
+from asyncrevoke.client.runtime.hooks.observers import Observer
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.histogram import Distribution, Histogram
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from asyncrevoke.client.model import PollResult, Record, TopicPartition
-    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
-    from asyncrevoke.client.runtime.hooks.observer import HandledItem, Observed
+    from asyncrevoke.client.runtime.hooks.observers import HandledItem, Observed
+    from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 
 Attributes: TypeAlias = dict[str, str]
 Value: TypeAlias = float | Distribution

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import CallbackOptions
 
-    from asyncrevoke.client.runtime.hooks.observer import Observed
+    from asyncrevoke.client.runtime.hooks.observers import Observed
     from asyncrevoke.integrations.consumer_metrics import Attributes
 
 __all__ = ["OpenTelemetryMetrics"]

@@ -23,7 +23,7 @@ from opentelemetry.trace import (
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import error_text, reportable
-from asyncrevoke.client.runtime.hooks.observer import PublishSpan, Tracer
+from asyncrevoke.client.runtime.hooks.observers import PublishSpan, Tracer
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.offset_sampler import OffsetSampler
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from asyncrevoke.client.model import Record
-    from asyncrevoke.client.runtime.hooks.observer import Headers, Observed
+    from asyncrevoke.client.runtime.hooks.observers import Headers, Observed
 
 __all__ = ["OpenTelemetryTracing"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric as Family
 
-    from asyncrevoke.client.runtime.hooks.observer import Observed
+    from asyncrevoke.client.runtime.hooks.observers import Observed
     from asyncrevoke.integrations.consumer_metrics import Attributes, Value
 
 __all__ = ["PrometheusMetrics", "prometheus_name"]

@@ -19,7 +19,7 @@ from asyncrevoke.journal.session_id import new_session_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.client.runtime.hooks.journal_hooks import FailsConsumer
+    from asyncrevoke.client.errors import FatalError
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.recorder import Recorder
     from asyncrevoke.journal.recording.writer import Writer
@@ -113,7 +113,7 @@ class Journal:
         self, facts: Mapping[str, object], *, wall_clock: Callable[[], float] | None
     ) -> Recorder:
         """Open the journal of a consumer that is entered. See
-        :class:`~asyncrevoke.client.runtime.hooks.journal_hooks.Journal`."""
+        :class:`~asyncrevoke.client.runtime.hooks.recorders.SessionJournal`."""
         from asyncrevoke.journal.recording.recorder import Recorder
         from asyncrevoke.journal.segments import JournalSession
 
@@ -142,7 +142,7 @@ class Journal:
         self,
         session: JournalSession,
         group: str | None,
-        consumer: FailsConsumer,
+        fail: Callable[[FatalError], object],
         *,
         release: Callable[[], None],
         threaded: bool,
@@ -165,7 +165,7 @@ class Journal:
         if threaded:
             shipping = None if self._sink is None else Shipping(self._sink.copy(), session)
             others = partial(self._others, session)
-            return ThreadWriter(open_log, others, consumer, release, shipping)
+            return ThreadWriter(open_log, others, fail, release, shipping)
         return DirectWriter(open_log, release)
 
     def _others(self, mine: JournalSession) -> Sequence[JournalSession]:

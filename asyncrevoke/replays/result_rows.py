@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.client.model import Record
-    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
     from asyncrevoke.handlers.policy.log import HandlerLogger
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_to_retry_topic", "dead_lettered"]

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from asyncrevoke.client.model import Record
-from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
+from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 from asyncrevoke.handlers.dead_letters.retry_message import retry_history
 from asyncrevoke.handlers.policy.batch import BatchError
 

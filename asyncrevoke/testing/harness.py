@@ -155,7 +155,7 @@ class TestConsumer:
             call_recorder=self._calls,
             jitter=Random(0),  # noqa: S311 - reproducible
             wall_clock=self._cluster.wall_time,
-            receiver=opened,
+            opened=opened.session_opened,
         )
 
     # --- what happens ----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ class OpenedSession:
         self._session: Session | None = None
 
     def session_opened(self, session: Session) -> None:
-        """See :class:`~asyncrevoke.client.runtime.session.open_session.SessionReceiver`."""
+        """The consumer has opened this session, and not started it yet."""
         self._session = session
 
     @property

@@ -37,8 +37,9 @@ from benchmarks.report.surroundings import table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.protocol.records import RecordDecoder
-    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
     from asyncrevoke.journal.format.schema import Content
 
@@ -117,7 +118,7 @@ async def turn(
         journal = Journal(folder, segment_bytes=2**32, segment_seconds=9e9, content=content)
         recorder = journal.begin(_FACTS, wall_clock=None)
         decode = recorder.decoder(decode)
-        recorder.session_opened(Nobody(), FailsMeasurement())
+        recorder.session_opened(cast("Core", Nobody()), FailsMeasurement().fail)
         await recorder.flush()
     source = cast("RecordSource", InMemory(decoded(data, decode), None))
     runner = HandlerRunner(

@@ -36,7 +36,7 @@ from benchmarks.report.surroundings import table
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from asyncrevoke.client.runtime.hooks.observer import ConsumerSnapshot, Observer
+    from asyncrevoke.client.runtime.hooks.observers import Observed, Observer
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
 
 PARTITIONS = 8
@@ -119,13 +119,6 @@ def batches(records: int) -> list[PollResult]:
     return found
 
 
-class _Nobody:
-    """Knows nothing of a consumer."""
-
-    def snapshot(self) -> ConsumerSnapshot:
-        raise TimeoutError
-
-
 async def turn(variant: str, data: list[PollResult]) -> float:
     """Handle all of it; the CPU that it took, in microseconds a record."""
     router, log = Router(), EventLog()
@@ -136,7 +129,7 @@ async def turn(variant: str, data: list[PollResult]) -> float:
     observers = None
     if VARIANTS[variant]:
         made = [make() for make in VARIANTS[variant]]
-        observers = Observers(made, log, _Nobody(), group_id="benchmark", client_id="benchmark")
+        observers = Observers(made, log, cast("Observed", None))
         observers.on_open()
     source = cast("RecordSource", InMemory(data, observers))
     runner = HandlerRunner(

@@ -13,7 +13,7 @@ from browser.serving import serving
 from playwright.async_api import expect
 
 from asyncrevoke import Consumer, ConsumerConfig, Record, TopicPartition
-from asyncrevoke.client.runtime.hooks.observer import Observer
+from asyncrevoke.client.runtime.hooks.observers import Observer
 from asyncrevoke.dead_letters.stored_dead_letter import StoredDeadLetter
 from asyncrevoke.integrations.starlette import dashboard_routes
 from asyncrevoke.web.dashboard.app import Dashboard

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from asyncrevoke.client.model import Record, TopicPartition
-    from asyncrevoke.client.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.client.runtime.hooks.observers import Observers
+    from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
     from asyncrevoke.handlers.execution.invocation import HandlerInvoker
@@ -278,7 +278,7 @@ class Dispatcher:
 
     async def _call_when_recorded(
         self,
-        recorder: HandlerRecorder,
+        recorder: SessionRecorder,
         item: Item,
         call: FirstCall,
     ) -> object:
@@ -288,7 +288,7 @@ class Dispatcher:
 
     def _call_recorded(
         self,
-        recorder: HandlerRecorder,
+        recorder: SessionRecorder,
         item: Item,
         call: FirstCall,
     ) -> Awaitable[object]:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.log_events import LogEvent
     from asyncrevoke.client.model import Record, TopicPartition
-    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
-    from asyncrevoke.client.runtime.hooks.observer import Headers
+    from asyncrevoke.client.runtime.hooks.observers import Headers
+    from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler

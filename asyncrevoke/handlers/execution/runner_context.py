@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import NullKeys, OrderBy
     from asyncrevoke.client.producing.producer import Producer
-    from asyncrevoke.client.runtime.hooks.call_recorder import CallRecorder
-    from asyncrevoke.client.runtime.hooks.journal_hooks import HandlerRecorder
     from asyncrevoke.client.runtime.hooks.observers import Observers
+    from asyncrevoke.client.runtime.hooks.recorders import CallRecorder, SessionRecorder
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
@@ -59,6 +58,6 @@ class RunnerContext:
     random: Callable[[], float] = random_fraction
     call_recorder: CallRecorder | None = None
     observers: Observers | None = None
-    recorder: HandlerRecorder | None = None
+    recorder: SessionRecorder | None = None
     deadline: ShutdownDeadline | None = None
     holds_unwritten: bool = True

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.client.errors import HandlerTimeoutError
-from asyncrevoke.client.runtime.hooks.running_calls import HANDLER_GRACE
+from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -34,12 +34,13 @@ from asyncrevoke.journal.recording.turn_times import TurnTimes, ended_early
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import Emit, Notify
+    from asyncrevoke.client.errors import FatalError
     from asyncrevoke.client.model import PollResult, Record, TopicPartition
     from asyncrevoke.client.protocol.messages import FetchedPartition
     from asyncrevoke.client.protocol.records import RecordBatch, RecordDecoder
-    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
-    from asyncrevoke.client.runtime.hooks.journal_hooks import CoreView, FailsConsumer
+    from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
     from asyncrevoke.client.runtime.net.requests import Requests
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.entries import Entry, Queue
@@ -61,14 +62,14 @@ _CLOSED = -1
 
 class Recorder:
     """Makes journal entries of a session's events. ``clock`` returns microseconds since the epoch
-    and never goes back. ``open_writer`` opens the files; its argument is the consumer that fails if
-    they cannot be written."""
+    and never goes back. ``open_writer`` opens the files; its argument is called if they cannot
+    be written."""
 
     def __init__(
         self,
         facts: Mapping[str, object],
         clock: Callable[[], int],
-        open_writer: Callable[[FailsConsumer], Writer],
+        open_writer: Callable[[Callable[[FatalError], object]], Writer],
         *,
         strict: bool,
         content: Content | None,
@@ -95,7 +96,7 @@ class Recorder:
         # The topics that have a handler.
         self._topics: set[str] = set()
         self._will_put = False
-        self._group: CoreView | None = None
+        self._core: Core | None = None
         # Records whose handlers started in this event loop iteration. ``_open`` has the start times
         # of running handlers.
         self._began: list[Record] = []
@@ -118,10 +119,10 @@ class Recorder:
         """Delay commits until the journal's rows of the committed records are on disk."""
         return CommitGate(requests, self)
 
-    def session_opened(self, group: CoreView, consumer: FailsConsumer) -> None:
+    def session_opened(self, core: Core, fail: Callable[[FatalError], object]) -> None:
         """Open the files and record the BEGIN row."""
-        self._group = group
-        self._writer = self._open_writer(consumer)
+        self._core = core
+        self._writer = self._open_writer(fail)
         self._queue = self._writer.queue
         facts = {**self._facts, "strict": self.strict, "content": self._content}
         self._put(Fact(RowKind.BEGIN, self._clock(), facts=json.dumps(facts)))
@@ -451,16 +452,16 @@ class Recorder:
         *,
         facts: str | None = None,
     ) -> None:
-        assert self._group is not None
-        us = self._group.group_metadata()
+        assert self._core is not None
+        us = self._core.group_metadata()
         member = us.member_id or None
         fact = Fact(kind, self._clock(), *partition, offset, member, us.generation, facts=facts)
         self._put(fact)
 
     def _position(self, partition: TopicPartition) -> int | None:
-        assert self._group is not None
+        assert self._core is not None
         try:
-            return self._group.position(partition)
+            return self._core.position(partition)
         except IllegalStateError:
             return None  # no longer assigned
 

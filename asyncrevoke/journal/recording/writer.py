@@ -17,7 +17,7 @@ from asyncrevoke.journal.segments import JournalSession, seal, seal_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.client.runtime.hooks.journal_hooks import FailsConsumer
+    from asyncrevoke.client.errors import FatalError
     from asyncrevoke.journal.recording.entries import Queue
     from asyncrevoke.journal.recording.log_file import LogFile
     from asyncrevoke.journal.recording.shipping import Shipping
@@ -90,7 +90,7 @@ class ThreadWriter:
     """Writes in a thread, about every 0.1 s, and at once when :meth:`flush` is called.
 
     Concurrent flushes share one sync. ``shipping`` also sends the rows to a topic. After a failure
-    it stops writing: ``consumer`` fails, and each flush raises. It calls ``release`` when no thread
+    it stops writing: it calls ``fail``, and each flush raises. It calls ``release`` when no thread
     uses the session's files any more.
     """
 
@@ -98,13 +98,13 @@ class ThreadWriter:
         self,
         open_log: Callable[[], LogFile],
         others: Callable[[], Sequence[JournalSession]],
-        consumer: FailsConsumer,
+        fail: Callable[[FatalError], object],
         release: Callable[[], None],
         shipping: Shipping | None = None,
     ) -> None:
         self._shipping = shipping
         self._open_log = open_log
-        self._consumer = consumer
+        self._fail_consumer = fail
         self._release = release
         self._loop = asyncio.get_running_loop()
         self.queue: Queue = deque()
@@ -207,7 +207,7 @@ class ThreadWriter:
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_exception(self._failure)
-            self._consumer.fail(self._failure)
+            self._fail_consumer(self._failure)
 
         self._call(fail)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.client import log_events
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import counted
-from asyncrevoke.client.runtime.hooks.observer import Observer
+from asyncrevoke.client.runtime.hooks.observers import Observer
 from asyncrevoke.web.dashboard.handler_calls import HandlerCalls
 from asyncrevoke.web.dashboard.history import Pending, Place, Sample, State, Unavailable
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from asyncrevoke.client.model import BlockingRecord, Health, PollResult, Record, RunningHandler
-    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
-    from asyncrevoke.client.runtime.hooks.observer import ConsumerSnapshot, HandledItem, Observed
+    from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot, HandledItem, Observed
+    from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
     from asyncrevoke.web.dashboard.handler_calls import HandlerFigures
     from asyncrevoke.web.dashboard.history import History
 

@@ -7,7 +7,7 @@ import asyncio
 from unit.dashboard.table_rows import table_rows
 
 from asyncrevoke import Consumer, Health, Pause, TopicPartition
-from asyncrevoke.client.runtime.hooks.observer import ConsumerSnapshot
+from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot, Observed
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
 from asyncrevoke.web.dashboard.history import History
@@ -35,12 +35,11 @@ async def test_a_paused_partition_is_named_without_the_message_of_the_error() ->
     assert "secret" not in shown
 
 
-class Observing:
+class Observing(Observed):
     """An entered consumer that reports this health."""
 
-    group_id, client_id = "billing", "till"
-
     def __init__(self, health: Health) -> None:
+        self.group_id, self.client_id = "billing", "till"
         self._health = health
 
     def snapshot(self) -> ConsumerSnapshot:

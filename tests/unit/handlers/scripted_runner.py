@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import NullKeys, OrderBy
     from asyncrevoke.client.config.inherit import Inherit
     from asyncrevoke.client.producing.producer import Producer
-    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.client.runtime.hooks.observers import Observers
+    from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 

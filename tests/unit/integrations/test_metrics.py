@@ -31,7 +31,7 @@ from asyncrevoke.testing import TestConsumer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from asyncrevoke.client.runtime.hooks.observer import Observer
+    from asyncrevoke.client.runtime.hooks.observers import Observer
 
 ROOT = Path(__file__).parents[3]
 SENT = "messaging_client_sent_messages_total"

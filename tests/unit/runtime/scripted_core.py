@@ -37,7 +37,7 @@ from asyncrevoke.client.model import (
 from asyncrevoke.client.protocol.messages import MetadataRequest, MetadataResponse
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
-from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
+from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls
 from asyncrevoke.client.runtime.loop.driver import Driver
 from asyncrevoke.client.runtime.session.parts import SessionHooks, SessionParts
 from asyncrevoke.client.runtime.session.reactions import SessionReactions
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.partition.reader_records import RecordReader
     from asyncrevoke.client.model import BlockingRecord
-    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
 
 ORDERS = TopicPartition("orders", 0)
 NODE = Node(-1, "localhost", 9092)

@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import DecodeError
@@ -19,8 +19,10 @@ from asyncrevoke.client.printable import error_text, printable, reportable
 from asyncrevoke.client.runtime.hooks.application_traceback import logged_exception
 
 if TYPE_CHECKING:
+    import structlog
+
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import Emit
-    from asyncrevoke.client.model import GroupMetadata
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -36,23 +38,9 @@ _ExcInfo: TypeAlias = (
 )
 
 
-class Membership(Protocol):
-    """The core, as far as log lines ask it. Implemented by :class:`Core`."""
-
-    def group_metadata(self) -> GroupMetadata:
-        """The present identity in the group."""
-        ...
-
-
-class _Log(Protocol):
-    """A logger of structlog, as far as it is used."""
-
-    def log(self, level: int, event: str, **fields: object) -> object:
-        """Write one line."""
-        ...
-
-
-def _configured_structlog(logger: logging.Logger, bound: dict[str, object]) -> _Log | None:
+def _configured_structlog(
+    logger: logging.Logger, bound: dict[str, object]
+) -> structlog.stdlib.BoundLogger | None:
     """A logger of structlog with the application's processors, if it has configured any."""
     if "structlog" not in sys.modules:
         return None
@@ -88,17 +76,17 @@ class _OneLine:
 
 class EventLog:
     """Writes events to ``logger``. Each line has the ``bound`` values, and the member id once
-    ``membership`` has one; None is for what is no member of a group."""
+    ``core`` has one; None is for what is no member of a group."""
 
     def __init__(
         self,
-        membership: Membership | None = None,
+        core: Core | None = None,
         /,
         *,
         logger: str = "asyncrevoke",
         **bound: object,
     ) -> None:
-        self._membership = membership
+        self._core = core
         self._bound = bound
         self._of_application = False
         self._logger = logging.getLogger(logger)
@@ -145,7 +133,7 @@ class EventLog:
         plain = {name: _plain(value) for name, value in fields.items()}
         if self._of_application and error is not None:
             plain["exc_info"] = logged_exception(cast("BaseException", error))
-        if self._membership is not None and (member := self._membership.group_metadata().member_id):
+        if self._core is not None and (member := self._core.group_metadata().member_id):
             plain.setdefault("member", member)
         try:
             self._log.log(level, event, **plain)

@@ -26,7 +26,7 @@ class RunsLifespans(Protocol):
 
 
 class LifespanEvents:
-    """Keeps events in order until there is somebody who runs the lifespans."""
+    """Keeps events in order until the application's handlers run the lifespans."""
 
     def __init__(self) -> None:
         self._kept: list[LifespanEvent] = []

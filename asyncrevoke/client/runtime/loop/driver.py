@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
-    from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls
     from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread
     from asyncrevoke.client.runtime.loop.reactions import DriverReactions
     from asyncrevoke.client.runtime.net.requests import Requests

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import Node
@@ -17,8 +17,8 @@ from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol.records import LARGEST_UNPACKED, decode_batches
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
-from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls, awaits_assignment
-from asyncrevoke.client.runtime.hooks.observers import Observers
+from asyncrevoke.client.runtime.hooks.observers import Observed, Observers
+from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls, awaits_assignment
 from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, tick_interval
 from asyncrevoke.client.runtime.loop.driver import Driver
 from asyncrevoke.client.runtime.net.authentication.remembered_token import RememberedToken
@@ -36,25 +36,21 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.protocol.records import RecordDecoder
-    from asyncrevoke.client.runtime.hooks.call_recorder import CallRecorder
-    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionJournal, SessionRecorder
-    from asyncrevoke.client.runtime.hooks.observer import Observer
+    from asyncrevoke.client.runtime.hooks.observers import Observer
+    from asyncrevoke.client.runtime.hooks.recorders import (
+        CallRecorder,
+        SessionJournal,
+        SessionRecorder,
+    )
     from asyncrevoke.client.runtime.net.requests import Requests
-
-
-class SessionReceiver(Protocol):
-    """Gets the session of an :class:`Environment`. Implemented by :class:`OpenedSession`."""
-
-    def session_opened(self, session: Session) -> None:
-        """The consumer has opened this session, and not started it yet."""
 
 
 class Environment(Value, frozen=True, kw_only=True):
     """Replaces sockets and brokers in tests.
 
     ``jitter`` spreads timers, ``call_recorder`` records the calls of handlers, ``wall_clock``
-    returns seconds since the epoch, ``receiver`` gets the session. Topics that are written to are
-    created when the first record is.
+    returns seconds since the epoch, ``opened`` gets the session before it is started. Topics that
+    are written to are created when the first record is.
     """
 
     bootstrap: Sequence[Node]
@@ -63,7 +59,7 @@ class Environment(Value, frozen=True, kw_only=True):
     call_recorder: CallRecorder
     jitter: Random
     wall_clock: Callable[[], float]
-    receiver: SessionReceiver
+    opened: Callable[[Session], None]
 
 
 # A list, because tasks of the consumer inherit the variable; opening a session empties it.
@@ -140,7 +136,7 @@ def open_session(
         )
     )
     if environment is not None:
-        environment.receiver.session_opened(session)
+        environment.opened(session)
     return session
 
 
@@ -157,9 +153,8 @@ def _open_hooks(
     status = SessionStatus(core, owners)
     observing = None
     if observers:
-        observing = Observers(
-            observers, log, status, group_id=config.group_id, client_id=config.client_id
-        )
+        observed = Observed(status.snapshot, group_id=config.group_id, client_id=config.client_id)
+        observing = Observers(observers, log, observed)
     return SessionHooks(
         log=log,
         listener=ListenerCalls(listener, config.max_poll_interval),

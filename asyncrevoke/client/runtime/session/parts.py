@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import Node
-    from asyncrevoke.client.runtime.hooks.call_recorder import CallRecorder
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
-    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
-    from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
     from asyncrevoke.client.runtime.hooks.observers import Observers
+    from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls
+    from asyncrevoke.client.runtime.hooks.recorders import CallRecorder, SessionRecorder
     from asyncrevoke.client.runtime.loop.driver import Driver
     from asyncrevoke.client.runtime.net.requests import Requests
     from asyncrevoke.client.runtime.session.record_iterator import ReadReports

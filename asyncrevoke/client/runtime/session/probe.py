@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from asyncrevoke.client.core.membership.classic.state_table import ClassicState
 from asyncrevoke.client.model import FailurePause, Health, TopicPartition
 from asyncrevoke.client.printable import counted
-from asyncrevoke.client.runtime.hooks.running_calls import HANDLER_GRACE
+from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

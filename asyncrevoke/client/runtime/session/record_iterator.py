@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.model import PollResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.client.core.partition.reader_records import RecordReader
     from asyncrevoke.client.model import Record, TopicPartition
-    from asyncrevoke.client.runtime.hooks.journal_hooks import LoopRecorder
     from asyncrevoke.client.runtime.hooks.observers import Observers
+    from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
-
-
-class StepSource(Protocol):
-    """The session, as far as the iterator calls it. Implemented by :class:`Session`."""
-
-    async def step_of_reader(self, reader: RecordReader) -> PollResult:
-        """One step whose records this reader returns. Raises StopAsyncIteration at the end."""
-        ...
+    from asyncrevoke.client.runtime.session.session import Session
 
 
 class RecordIterator:
@@ -37,11 +29,11 @@ class RecordIterator:
 
     def __init__(
         self,
-        steps: StepSource,
+        session: Session,
         membership: MembershipGuard,
-        recorder: LoopRecorder | None = None,
+        recorder: SessionRecorder | None = None,
     ) -> None:
-        self._steps = steps
+        self._session = session
         self._membership = membership
         # Until when records may be returned, by a clock that is faster to read than the loop's.
         self._confirmed_until = float("-inf")
@@ -61,7 +53,7 @@ class RecordIterator:
         while (taken := self.returned) == self._end or (
             monotonic() > self._confirmed_until and self._must_confirm()
         ):
-            await self._steps.step_of_reader(self)
+            await self._session.step_of_reader(self)
         self.returned = taken + 1
         record = self._records[taken]
         if recorder is not None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 from weakref import WeakSet
-
-from asyncrevoke.client.runtime.hooks.running_calls import ReportsRunningCalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,67 +15,54 @@ if TYPE_CHECKING:
         TopicPartition,
         UnwrittenRecords,
     )
-    from asyncrevoke.client.runtime.hooks.running_calls import RunningCall
+    from asyncrevoke.client.runtime.session.status import RunningCall
 
 
-class RecordOwner(Protocol):
+class RecordOwner:
     """Runs tasks on records, and is informed at once when their partitions are lost.
 
-    Implemented by :class:`HandlerRunner` and :class:`TrackedTaskGroup`.
+    Base of :class:`HandlerRunner` and :class:`TrackedTaskGroup`, which override what they need.
     """
+
+    # Whether it gets the result of each step, before the user does.
+    observes_results = False
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
         """The partitions are lost: cancel the calls on their records."""
+        raise NotImplementedError
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """The positions of the partitions were changed: do not start records from before."""
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """The user has resumed the partitions: start records of them again."""
-
-    def unwritten(self) -> Iterable[UnwrittenRecords]:
-        """The failed records that are held until another topic takes them."""
-        ...
-
-
-@runtime_checkable
-class QueuesRecords(RecordOwner, Protocol):
-    """Has records for which no handler was called yet. Implemented by :class:`HandlerRunner`."""
+        raise NotImplementedError
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Start no record of the partitions until they are resumed."""
 
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """The user has resumed the partitions: start records of them again."""
+        raise NotImplementedError
+
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """The partitions are released: start no further record, and let running calls end."""
-
-
-@runtime_checkable
-class ObservesResults(RecordOwner, Protocol):
-    """Also gets the result of each step, before the user does.
-
-    Implemented by :class:`TrackedTaskGroup`.
-    """
 
     def observe(self, batch: PollResult) -> None:
         """A step is about to return this result."""
 
-
-@runtime_checkable
-class NamesHandler(Protocol):
-    """Knows which handler has a record. Implemented by :class:`HandlerRunner`."""
+    def unwritten(self) -> Iterable[UnwrittenRecords]:
+        """The failed records that are held until another topic takes them."""
+        raise NotImplementedError
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The name of the handler or function that has a record; None if unknown."""
-        ...
-
-
-@runtime_checkable
-class ReportsPauses(Protocol):
-    """Pauses partitions until failed records succeed. Implemented by :class:`HandlerRunner`."""
+        raise NotImplementedError
 
     def failure_pauses(self) -> Iterable[FailurePause]:
-        """The partitions that are paused, and why."""
-        ...
+        """The partitions that are paused until failed records succeed, and why."""
+        return ()
+
+    def running(self) -> Iterable[RunningCall]:
+        """The calls of handlers that have not ended."""
+        return ()
 
 
 class RecordOwners:
@@ -85,15 +70,14 @@ class RecordOwners:
 
     def __init__(self) -> None:
         self._owners: WeakSet[RecordOwner] = WeakSet()
-        self._groups: WeakSet[ObservesResults] = WeakSet()
+        self._groups: WeakSet[RecordOwner] = WeakSet()
 
     def add(self, owner: RecordOwner) -> bool:
         """Add an owner. Returns whether it sees each result, as task groups do."""
         self._owners.add(owner)
-        if isinstance(owner, ObservesResults):
+        if owner.observes_results:
             self._groups.add(owner)
-            return True
-        return False
+        return owner.observes_results
 
     def observe(self, result: PollResult) -> None:
         """A step is about to return this result."""
@@ -114,8 +98,7 @@ class RecordOwners:
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Start no record of the partitions until they are resumed."""
         for owner in list(self._owners):
-            if isinstance(owner, QueuesRecords):
-                owner.pause(partitions)
+            owner.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Start records of the partitions again."""
@@ -126,14 +109,12 @@ class RecordOwners:
         """These are released without an announcement: start no handler, and wait for those that
         run, and for all that was submitted to a task group."""
         for owner in list(self._owners):
-            if isinstance(owner, QueuesRecords):
-                owner.leave(partitions)
+            owner.leave(partitions)
 
     def failure_pauses(self) -> Iterator[FailurePause]:
         """Why partitions are paused until failed records succeed."""
         for owner in self._owners:
-            if isinstance(owner, ReportsPauses):
-                yield from owner.failure_pauses()
+            yield from owner.failure_pauses()
 
     def unwritten(self) -> Iterator[UnwrittenRecords]:
         """The failed records that are held until another topic takes them."""
@@ -143,14 +124,12 @@ class RecordOwners:
     def name_of(self, record: BlockingRecord) -> str | None:
         """The handler or function that has a record; None if unknown."""
         for owner in self._owners:
-            if isinstance(owner, NamesHandler):
-                name = owner.name_of(record.topic_partition, record.offset)
-                if name is not None:
-                    return name
+            name = owner.name_of(record.topic_partition, record.offset)
+            if name is not None:
+                return name
         return None
 
     def running(self) -> Iterator[RunningCall]:
         """The calls of handlers that have not ended."""
         for owner in self._owners:
-            if isinstance(owner, ReportsRunningCalls):
-                yield from owner.running()
+            yield from owner.running()

@@ -82,7 +82,7 @@ class Session:
         if self.observers is not None:
             self.observers.on_open()
         if self.recorder is not None:
-            self.recorder.session_opened(self.core, self._driver)
+            self.recorder.session_opened(self.core, self._driver.fail)
         self._driver.start()
 
     def delay(self, delays: Mapping[str, TopicDelay]) -> None:

@@ -1,6 +1,7 @@
 """Collects the state of a consumer: health, running handlers, records that delay a revocation.
 
-:mod:`.probe` decides whether that state is live and ready.
+:mod:`.probe` decides whether that state is live and ready. How long calls of handlers run is
+sampled: a call itself costs nothing.
 """
 
 from __future__ import annotations
@@ -9,18 +10,63 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.partition.status import partition_statuses
-from asyncrevoke.client.runtime.hooks.observer import ConsumerSnapshot
-from asyncrevoke.client.runtime.hooks.running_calls import RunningCalls
+from asyncrevoke.client.model import RunningHandler, Value
+from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.model import (
         BlockingRecord,
         FailurePause,
-        RunningHandler,
         UnwrittenRecords,
     )
     from asyncrevoke.client.runtime.session.record_owners import RecordOwners
+
+
+# Seconds that a handler has to end after it was cancelled at its max_handler_time.
+HANDLER_GRACE = 5.0
+
+
+class RunningCall(Value, frozen=True):
+    """A call that has not ended; ``item`` is its record or batch."""
+
+    item: object
+    attempt: int
+    handler: str
+    topic: str
+    partition: int
+    offset: int
+    max_handler_time: float | None
+
+
+class RunningCalls:
+    """Remembers when a call was first sampled; it may be older by the time between two samples."""
+
+    def __init__(self) -> None:
+        # Items are kept alive, so that a new one cannot have the identity of one that has ended.
+        self._since: dict[tuple[object, int], float] = {}
+
+    def update(self, now: float, running: Iterable[RunningCall]) -> list[RunningHandler]:
+        """The calls that run at ``now`` with their seconds, the longest first."""
+        before, self._since = self._since, {}
+        found: list[RunningHandler] = []
+        for call in running:
+            key = call.item, call.attempt
+            since = self._since[key] = before.get(key, now)
+            found.append(
+                RunningHandler(
+                    call.handler,
+                    call.topic,
+                    call.partition,
+                    call.offset,
+                    now - since,
+                    call.max_handler_time,
+                )
+            )
+        found.sort(key=lambda one: -one.seconds)
+        return found
 
 
 class SessionStatus:

@@ -18,8 +18,7 @@ from unit.handlers.scripted_source import (
 )
 
 from asyncrevoke import Record, Retry, TopicPartition
-from asyncrevoke.client.runtime.hooks.observer import Tracer
-from asyncrevoke.client.runtime.hooks.observers import Observers
+from asyncrevoke.client.runtime.hooks.observers import Observers, Tracer
 from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 
@@ -50,7 +49,7 @@ class OddOffsets(Tracer):
 
 def observers(tracer: Tracer) -> Observers:
     log = cast("Any", LogLines())
-    return Observers([tracer], log, cast("Any", None), group_id="billing", client_id="till")
+    return Observers([tracer], log, cast("Any", None))
 
 
 async def test_those_that_it_has_chosen_are_called_through_it_once() -> None:

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from asyncrevoke import Consumer, PollResult, Record, TopicPartition
-from asyncrevoke.client.runtime.hooks.observer import Observer
+from asyncrevoke.client.runtime.hooks.observers import Observer
 from asyncrevoke.testing import TestConsumer
 
 _HANDLER_TIME = 0.1

@@ -32,7 +32,7 @@ from asyncrevoke.testing.virtual_time import virtual_time
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
 
 
 PAUSED = "no records until the coordinator confirms the membership"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from unit.journal.written_journal import RECORDS, TOPIC, facts, record
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.model import Record
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.recorder import Recorder
@@ -73,7 +74,7 @@ class JournalledMember:
 
     async def begin(self) -> None:
         """Join, and be assigned the partition."""
-        self.recorder.session_opened(Membership(), self)
+        self.recorder.session_opened(cast("Core", Membership()), self.fail)
         self.recorder.handler_registered(TOPIC, "bill", "key")
         self.recorder.watch_completed(self._done)
         self.recorder.partitions_changed(Notify(NotifyKind.ASSIGNED, frozenset({PARTITION})))

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.audit.results.audit_result import AuditResult
+    from asyncrevoke.client.core.core import Core
 
 HERE = Path(__file__).parent
 # How many processes are killed.
@@ -238,7 +239,7 @@ async def test_nothing_is_handled_before_the_beginning_is_on_disk(
 ) -> None:
     member = JournalledMember(tmp_path, strict=False)
     try:
-        member.recorder.session_opened(_NoMembership(), member)
+        member.recorder.session_opened(cast("Core", _NoMembership()), member.fail)
         assert member.recorder.behind
         await member.recorder.flush()
         assert not member.recorder.behind

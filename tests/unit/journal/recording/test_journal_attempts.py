@@ -14,7 +14,7 @@ from unit.journal.written_journal import record
 
 from asyncrevoke import BatchError, Consumer, Record, Retry
 from asyncrevoke.client.core.io.effects import Emit, Notify, NotifyKind
-from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
+from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.testing import TestConsumer

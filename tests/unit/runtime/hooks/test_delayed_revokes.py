@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import BlockingRecord, Consumer, RebalanceListener, Record
-from asyncrevoke.client.runtime.hooks.revoke_warnings import RevocationWarnings
+from asyncrevoke.client.runtime.session.reactions import RevocationWarnings
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

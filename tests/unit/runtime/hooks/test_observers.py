@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import ConfigError, Consumer, IllegalStateError, Record, Retry, TopicPartition
-from asyncrevoke.client.runtime.hooks.observer import HandledItem, Observed, Observer
+from asyncrevoke.client.runtime.hooks.observers import HandledItem, Observed, Observer
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke import PollResult
-    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
+    from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 
 
 class Everything(Observer):

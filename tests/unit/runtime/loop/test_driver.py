@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.client.runtime.hooks.listener_calls import ListenerCalls
+    from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls
     from asyncrevoke.client.runtime.loop.driver import Driver
 
 

@@ -6,7 +6,7 @@ order, nothing else is committed, and all of it in the end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import CommitMode
     from asyncrevoke.client.core.partition.reader_records import RecordReader
     from asyncrevoke.client.model import PollResult, Record
+    from asyncrevoke.client.runtime.session.session import Session
 
 PARTITIONS: Final[tuple[int, ...]] = (0, 1, 2)
 INTERVAL: Final = 1.0
@@ -58,7 +59,7 @@ class Loop:
         )
         self.group.become_member(*PARTITIONS)
         self.group.pulse = ErrorCode.none
-        self.reader = RecordIterator(Steps(self.group), NoMembership())
+        self.reader = RecordIterator(cast("Session", Steps(self.group)), NoMembership())
         self.produced: dict[int, int] = dict.fromkeys(PARTITIONS, 0)
         self.following: dict[int, int] = dict.fromkeys(PARTITIONS, 0)
         self.sought: dict[int, int] = dict.fromkeys(PARTITIONS, 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke import Consumer, Record, TopicPartition
-from asyncrevoke.client.runtime.hooks.observer import Observer
+from asyncrevoke.client.runtime.hooks.observers import Observer
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.testing import TestConsumer

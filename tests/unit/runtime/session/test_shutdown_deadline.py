@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from asyncrevoke.client.model import Record, TopicPartition
-    from asyncrevoke.client.runtime.hooks.journal_hooks import SessionRecorder
+    from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
 
 CLOSE_TIMEOUT = 8.0
 # What is after the deadline: a listener that hears of losses, callbacks that were cancelled.

@@ -1,45 +1,68 @@
-"""The interface to the journal, which records what a consumer does."""
+"""The interfaces to what records a consumer's work: the journal, and recorders of calls."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import Emit, Notify
     from asyncrevoke.client.errors import FatalError
-    from asyncrevoke.client.model import GroupMetadata, PollResult, Record, TopicPartition
+    from asyncrevoke.client.model import PollResult, Record
     from asyncrevoke.client.protocol.records import RecordDecoder
-    from asyncrevoke.client.runtime.hooks.call_recorder import FailureDecision
     from asyncrevoke.client.runtime.net.requests import Requests
 
+# What happens to a record whose handler has failed.
+FailureDecision: TypeAlias = Literal[
+    "retried",
+    "sent_to_retry_topic",
+    "dead_lettered",
+    "skipped",
+    "paused",
+    "stopped",
+    "abandoned",
+]
 
-class CoreView(Protocol):
-    """The core, as far as the journal asks it. Implemented by :class:`Core`."""
 
-    def group_metadata(self) -> GroupMetadata:
-        """The identity of commits now."""
+class CallRecorder(Protocol):
+    """Makes the calls of handlers and records them.
+
+    Implemented by :class:`Calls` of asyncrevoke.testing, in a replay by :class:`ResultRows`.
+    """
+
+    def call(
+        self,
+        name: str,
+        function: object,
+        records: Sequence[Record],
+        attempt: int,
+        call: Callable[[], Awaitable[object]],
+        /,
+    ) -> Awaitable[object]:
+        """Make this call of a handler, and record it."""
         ...
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """The offset of the next record that a poll returns."""
+    def first_call(
+        self, call: Callable[[Record], Awaitable[object]], /
+    ) -> Callable[[Record], Awaitable[object]] | None:
+        """A faster way than :meth:`call` to make and record the first call for a record, where
+        there is no middleware; None if there is none. ``call`` makes the call."""
         ...
 
-
-class FailsConsumer(Protocol):
-    """Ends the consumer whose journal cannot be written. Implemented by :class:`Driver`."""
-
-    def fail(self, cause: FatalError) -> None:
-        """End the consumer: the next step raises ``cause``. Called on the event loop."""
+    def failure_decided(
+        self, record: Record, decision: FailureDecision, error: BaseException, /
+    ) -> None:
+        """What happens to a record whose handler has failed, or whose value does not decode."""
 
 
-class HandlerRecorder(Protocol):
-    """Records the calls of handlers. Call its methods in the event loop's thread. Implemented by
-    :class:`Recorder` of the journal.
+class SessionRecorder(Protocol):
+    """Records one session of one consumer. Call its methods in the event loop's thread. Implemented
+    by :class:`Recorder` of the journal.
 
     A call of a handler costs one ``handler_started``, and an iteration of the event loop one
     :meth:`loop_turn_began` and one :meth:`loop_turn_ended`. Times are those of the end of the
@@ -50,6 +73,29 @@ class HandlerRecorder(Protocol):
     handler_started: Callable[[Record], object]
     # Whether :meth:`record_start` must be awaited before each call of a handler.
     strict: bool
+
+    def requests(self, requests: Requests) -> Requests:
+        """Requests that send a commit only after the entries of its records are on disk."""
+        ...
+
+    def decoder(self, decode: RecordDecoder) -> RecordDecoder:
+        """A decoder for the core that records which batches were fetched."""
+        ...
+
+    def session_opened(self, core: Core, fail: Callable[[FatalError], object]) -> None:
+        """The session begins. ``fail`` is called on the event loop, once, if the journal cannot be
+        written: the next step raises its argument."""
+
+    def partitions_changed(self, notify: Notify) -> None:
+        """Partitions were assigned, revoked or lost."""
+
+    def core_reported(self, event: Emit) -> None:
+        """The core has reported an event."""
+
+    async def aclose(self) -> None:
+        """Record the end of the session, and close. Raises if it cannot be written."""
+
+    # --- handlers
 
     def handler_registered(self, topic: str, handler: str, order_by: str | None) -> None:
         """A handler was registered for this topic, with this ``order_by``."""
@@ -80,12 +126,7 @@ class HandlerRecorder(Protocol):
     def handler_cancelled(self, records: Sequence[Record], error: BaseException) -> None:
         """The handler of these was cancelled."""
 
-
-class LoopRecorder(Protocol):
-    """Records what the user's loop is given, and what it completes.
-
-    Implemented by :class:`Recorder`.
-    """
+    # --- the user's loop
 
     @property
     def behind(self) -> bool:
@@ -109,31 +150,6 @@ class LoopRecorder(Protocol):
 
     def record_completed(self, record: Record) -> None:
         """A delivered record is completed."""
-
-
-class SessionRecorder(HandlerRecorder, LoopRecorder, Protocol):
-    """Records one session of one consumer. Call its methods in the event loop's thread. Implemented
-    by :class:`Recorder` of the journal."""
-
-    def requests(self, requests: Requests) -> Requests:
-        """Requests that send a commit only after the entries of its records are on disk."""
-        ...
-
-    def decoder(self, decode: RecordDecoder) -> RecordDecoder:
-        """A decoder for the core that records which batches were fetched."""
-        ...
-
-    def session_opened(self, group: CoreView, consumer: FailsConsumer) -> None:
-        """The session begins. ``consumer`` fails, once, if the journal cannot be written."""
-
-    def partitions_changed(self, notify: Notify) -> None:
-        """Partitions were assigned, revoked or lost."""
-
-    def core_reported(self, event: Emit) -> None:
-        """The core has reported an event."""
-
-    async def aclose(self) -> None:
-        """Record the end of the session, and close. Raises if it cannot be written."""
 
 
 class SessionJournal(Protocol):
