@@ -220,8 +220,8 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _columns(each: list[Found]) -> dict[str, list[float]]:
-    return {name: [getattr(f, name) for f in each] for name in Found._fields}
+def _columns(rounds: list[Found]) -> dict[str, list[float]]:
+    return {name: [getattr(f, name) for f in rounds] for name in Found._fields}
 
 
 def _options() -> argparse.Namespace:

@@ -89,11 +89,11 @@ class Accounting:
         skipped = skipped_runs(database.rows(SKIPPED))
         beyond = (candidate for candidate in found if candidate.off > (candidate.reach or 0))
         every = (*map(_unaccounted, beyond), *skipped)
-        self._removed = [each for each in every if each.lo < self._log_start(each)]
+        self._removed = [offsets for offsets in every if offsets.lo < self._log_start(offsets)]
         self._unaccounted = list(self._clipped(every))
-        unaccounted = [(number, *each[:3]) for number, each in enumerate(self._unaccounted)]
+        unaccounted = [(number, *row[:3]) for number, row in enumerate(self._unaccounted)]
         database.put("unaccounted", UNACCOUNTED, unaccounted)
-        set_back = [(each.session, each.part, each.off, each.at_us) for each in self._set_back]
+        set_back = [(seen.session, seen.part, seen.off, seen.at_us) for seen in self._set_back]
         database.put("set_back", SET_BACK, set_back)
 
     @property
@@ -101,13 +101,13 @@ class Accounting:
         """Whether the journals account for all committed offsets."""
         return not self._unaccounted
 
-    def _is_set_back(self, each: Observation) -> bool:
-        if each.committed is None or each.off >= each.committed:
+    def _is_set_back(self, seen: Observation) -> bool:
+        if seen.committed is None or seen.off >= seen.committed:
             return False
         # Members may have committed after the broker responded, or after the snapshot was taken.
         offsets = self._group_offsets
         is_latest = offsets is not None and offsets.source == "broker" and not self._live
-        return each.session is not None or is_latest
+        return seen.session is not None or is_latest
 
     def _clipped(self, found: Sequence[Unaccounted]) -> Iterator[Unaccounted]:
         for candidate in found:
@@ -118,8 +118,8 @@ class Accounting:
                 if clipped.lo < clipped.hi:
                     yield clipped
 
-    def _log_start(self, each: Unaccounted) -> int:
-        bounds = self._bounds.get(each.part)
+    def _log_start(self, offsets: Unaccounted) -> int:
+        bounds = self._bounds.get(offsets.part)
         return 0 if bounds is None else bounds.lo
 
     def anomalies(self, windows: Mapping[int, int]) -> Iterator[Anomaly]:
@@ -127,27 +127,27 @@ class Accounting:
         Needs the tables ``never_done`` and ``attempts``."""
         yield from map(self._offset_set, self._set_back)
         yield from self._without_offsets()
-        for each in self._removed:
-            last = min(each.hi, self._log_start(each)) - 1
-            where = Anomaly(AnomalyKind.UNVERIFIABLE, self._topic, each.part, each.lo, last)
-            yield where._replace(observed_us=each.at_us, evidence={"reason": _RETENTION})
+        for offsets in self._removed:
+            last = min(offsets.hi, self._log_start(offsets)) - 1
+            where = Anomaly(AnomalyKind.UNVERIFIABLE, self._topic, offsets.part, offsets.lo, last)
+            yield where._replace(observed_us=offsets.at_us, evidence={"reason": _RETENTION})
         if not self._unaccounted:
             return
         handled = dict(self._db.rows(HANDLED))
         not_done = {number: _Gap(lo, hi, n) for number, n, lo, hi in self._db.rows(NOT_DONE)}
-        for number, each in enumerate(self._unaccounted):
-            compared_from = windows.get(each.part)
-            whole = _Gap(each.lo, each.hi - 1, None)
-            if each.by_map or handled.get(number) == 1:
+        for number, offsets in enumerate(self._unaccounted):
+            compared_from = windows.get(offsets.part)
+            whole = _Gap(offsets.lo, offsets.hi - 1, None)
+            if offsets.by_map or handled.get(number) == 1:
                 gap = not_done.get(number)
             elif number in handled or number in not_done:
                 gap = whole
             else:
                 # Either the range was not compared, or it has no records.
-                is_compared = compared_from is not None and each.lo >= compared_from
+                is_compared = compared_from is not None and offsets.lo >= compared_from
                 gap = None if is_compared else whole
             if gap is not None:
-                yield self._gap(each, gap)
+                yield self._gap(offsets, gap)
 
     def _without_offsets(self) -> Iterator[Anomaly]:
         """The partitions of killed sessions whose committed offset is not known."""
@@ -158,47 +158,49 @@ class Accounting:
                 where = Anomaly(AnomalyKind.JOURNAL_GAP, self._topic, part, sessions=(session,))
                 yield where._replace(evidence={"reason": _NO_OFFSETS})
 
-    def _gap(self, each: Unaccounted, gap: _Gap) -> Anomaly:
-        where = Anomaly(AnomalyKind.JOURNAL_GAP, self._topic, each.part, gap.lo, gap.hi)
-        if each.by_map:
+    def _gap(self, offsets: Unaccounted, gap: _Gap) -> Anomaly:
+        where = Anomaly(AnomalyKind.JOURNAL_GAP, self._topic, offsets.part, gap.lo, gap.hi)
+        if offsets.by_map:
             reason = f"completed according to a completion map, and no journal has it: by {_OTHERS}"
         else:
-            what = _OF_BROKER if each.session is None else _OF_SESSION
-            reason = f"{what} is {each.hi}, and no journal accounts for it: committed by {_OTHERS}"
+            what = _OF_BROKER if offsets.session is None else _OF_SESSION
+            reason = (
+                f"{what} is {offsets.hi}, and no journal accounts for it: committed by {_OTHERS}"
+            )
         evidence: dict[str, object] = {"reason": reason}
         if gap.records is not None:
             evidence["records_without_a_row"] = gap.records
-        sessions = () if each.session is None else (each.session,)
-        return where._replace(sessions=sessions, observed_us=each.at_us, evidence=evidence)
+        sessions = () if offsets.session is None else (offsets.session,)
+        return where._replace(sessions=sessions, observed_us=offsets.at_us, evidence=evidence)
 
-    def _offset_set(self, each: Observation) -> Anomaly:
-        assert each.committed is not None
-        assert each.committed_us is not None
+    def _offset_set(self, seen: Observation) -> Anomaly:
+        assert seen.committed is not None
+        assert seen.committed_us is not None
         evidence: dict[str, object] = {
-            "committed": each.off,
-            "before": each.committed,
-            "before_us": each.committed_us,
+            "committed": seen.off,
+            "before": seen.committed,
+            "before_us": seen.committed_us,
         }
-        if is_between_sessions(self._sessions, each.committed_us, each.at_us, each.session):
+        if is_between_sessions(self._sessions, seen.committed_us, seen.at_us, seen.session):
             # An administrator has set the offset.
             kind = AnomalyKind.OFFSET_SET
         else:
             kind = AnomalyKind.JOURNAL_GAP
             evidence["reason"] = (
-                f"the committed offset went back from {each.committed} to {each.off}, and no"
+                f"the committed offset went back from {seen.committed} to {seen.off}, and no"
                 f" journal accounts for that: by {_OTHERS}"
             )
         return Anomaly(
             kind,
             self._topic,
-            each.part,
-            each.off,
-            each.committed - 1,
-            sessions=() if each.session is None else (each.session,),
-            observed_us=each.at_us,
+            seen.part,
+            seen.off,
+            seen.committed - 1,
+            sessions=() if seen.session is None else (seen.session,),
+            observed_us=seen.at_us,
             evidence=evidence,
         )
 
 
-def _unaccounted(each: Observation) -> Unaccounted:
-    return Unaccounted(each.part, each.reach or 0, each.off, each.session, each.at_us)
+def _unaccounted(seen: Observation) -> Unaccounted:
+    return Unaccounted(seen.part, seen.reach or 0, seen.off, seen.session, seen.at_us)

@@ -157,7 +157,9 @@ class Comparison:
             for part, lo, hi in sorted({(p, lo, hi) for p, lo, hi, _ in rows if p is not None})
             if part in by_number
         ]
-        ranges = _joined(each for each in clipped if each.hi > each.lo)
+        ranges = _joined(
+            offset_range for offset_range in clipped if offset_range.hi > offset_range.lo
+        )
         return sum(read for *_, read in rows), ranges
 
     def compare(self, ranges: Sequence[Range]) -> list[Range]:

@@ -121,8 +121,8 @@ def _with_plain_flags(command: Any) -> Any:  # noqa: ANN401 - typer has no publi
         return option
 
     command.get_help_option = get_help_option
-    for each in getattr(command, "commands", {}).values():
-        _with_plain_flags(each)
+    for subcommand in getattr(command, "commands", {}).values():
+        _with_plain_flags(subcommand)
     return command
 
 

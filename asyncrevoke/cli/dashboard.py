@@ -82,8 +82,8 @@ async def _show(
             await asyncio.to_thread(webbrowser.open, address)
         watching = asyncio.create_task(watch.run())
         loop = asyncio.get_running_loop()
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(each, watching.cancel)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signal_number, watching.cancel)
         await asyncio.wait((watching,))
         if not watching.cancelled():
             watching.result()

@@ -468,7 +468,7 @@ def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
 
 
 def _print_named(named: Sequence[NamedRecord]) -> None:
-    for each in named[:_NAMED]:
-        print(printable(f"  {each.partition}:{each.offset}: {as_flags(each.why)}"))
+    for letter in named[:_NAMED]:
+        print(printable(f"  {letter.partition}:{letter.offset}: {as_flags(letter.why)}"))
     if len(named) > _NAMED:
         print("  ...")

@@ -196,8 +196,8 @@ class ConsumerMetrics(Observer):
             for handler, topic in list(self._called)
         ]
         held: Counter[str] = Counter()
-        for each in snapshot.health.unwritten:
-            held[each.to_topic] += each.records
+        for unwritten in snapshot.health.unwritten:
+            held[unwritten.to_topic] += unwritten.records
         self._not_written.update(dict.fromkeys(held))
         pending = max((record.seconds for record in snapshot.health.blocking_records), default=0.0)
         return [

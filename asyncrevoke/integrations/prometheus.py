@@ -65,7 +65,7 @@ class _Consumers(Collector):
 
     def add(self, measures: ConsumerMetrics) -> None:
         """Add the metrics of a consumer, unless other metrics of it were added."""
-        if not any(measures.is_of_same_consumer(each) for each in self._all):
+        if not any(measures.is_of_same_consumer(other) for other in self._all):
             self._all.append(measures)
 
     def describe(self) -> Iterable[Family]:

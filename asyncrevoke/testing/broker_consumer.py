@@ -138,7 +138,7 @@ class BrokerConsumer:
     async def until_done(self, *, within: float = 30.0) -> None:
         """Wait until all published records are completed and committed."""
         deadline = time.monotonic() + within
-        while any([await self._is_left(*each) for each in self._published.items()]):
+        while any([await self._is_left(*published) for published in self._published.items()]):
             self._raise_failure()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"published records are not committed after {within:g} s")

@@ -108,7 +108,7 @@ class Calls:
         self.made.append(made)
         self._last.update(dict.fromkeys(made.records, made))
         self._from_retry_topics.update(
-            {_identity(each): each for each in made.records if each.tracker_id == -1}
+            {_identity(record): record for record in made.records if record.tracker_id == -1}
         )
         try:
             await awaitable

@@ -107,7 +107,9 @@ SHAPES = {"same topics": same_topics, "same, racks": racks, "different topics": 
 def turn(group: Group) -> tuple[float, Assignment]:
     """One turn of the leader: its CPU time, and what came of it."""
     assignor = ASSIGNORS["cooperative-sticky"]
-    sent = [(member_id, encode_subscription(each)) for member_id, each in group.members]
+    sent = [
+        (member_id, encode_subscription(subscription)) for member_id, subscription in group.members
+    ]
     gc.collect()
     started = time.process_time()
     members = [Member(member_id, None, decode_subscription(data)) for member_id, data in sent]

@@ -99,10 +99,10 @@ def merged(group: AuditedGroup, parts: Sequence[PartialAudit]) -> AuditResult:
 _RANKS = {kind: rank for rank, kind in enumerate(DESCRIPTIONS)}
 
 
-def _order(each: Anomaly) -> tuple[int, int, int, int, tuple[str, ...]]:
-    at = 0 if each.observed_us is None else each.observed_us
-    place = each.partition or 0, each.offset_lo or 0
-    return _RANKS[each.kind], *place, at, each.sessions
+def _order(anomaly: Anomaly) -> tuple[int, int, int, int, tuple[str, ...]]:
+    at = 0 if anomaly.observed_us is None else anomaly.observed_us
+    place = anomaly.partition or 0, anomaly.offset_lo or 0
+    return _RANKS[anomaly.kind], *place, at, anomaly.sessions
 
 
 def _distinct(gaps: Iterable[Anomaly]) -> Iterator[Anomaly]:

@@ -99,6 +99,8 @@ def quantile(calls: Mapping[int, int], share: float) -> int:
     needed = share * sum(calls.values())
     return next(
         value
-        for value, reached in zip(values, accumulate(calls[each] for each in values), strict=True)
+        for value, reached in zip(
+            values, accumulate(calls[duration] for duration in values), strict=True
+        )
         if reached >= needed
     )

@@ -94,19 +94,22 @@ def mismatches(
     received batches that the topic does not have unchanged. ``noted`` and ``topic`` need only the
     batches that overlap with these."""
     of_session: dict[tuple[str, int, int], list[NotedBatch]] = defaultdict(list)
-    for each in noted:
-        for piece in _pieces(each.lo, each.hi):
-            of_session[each.session, each.part, piece].append(each)
+    for seen in noted:
+        for piece in _pieces(seen.lo, seen.hi):
+            of_session[seen.session, seen.part, piece].append(seen)
     in_log: dict[tuple[int, int], list[TopicBatch]] = defaultdict(list)
     for batch in topic:
         for piece in _pieces(batch.lo, batch.hi):
             in_log[batch.part, piece].append(batch)
-    for each in altered:
-        for piece in _pieces(each.lo, each.hi):
-            others = of_session[each.session, each.part, piece]
-            later = [other for other in others if other.came > each.came]
-            there = in_log[each.part, piece]
-            lo, hi = max(each.lo, piece * PIECE), min(each.hi, (piece + 1) * PIECE)
+    for seen in altered:
+        for piece in _pieces(seen.lo, seen.hi):
+            others = of_session[seen.session, seen.part, piece]
+            later = [other for other in others if other.came > seen.came]
+            there = in_log[seen.part, piece]
+            lo, hi = (
+                max(seen.lo, piece * PIECE),
+                min(seen.hi, (piece + 1) * PIECE),
+            )
             sides = [(o.lo, o.hi) for o in later] + [(b.lo, b.hi) for b in there]
             cuts = {lo, hi} | {cut for side in sides for cut in side if lo < cut < hi}
             for first, end in pairwise(sorted(cuts)):
@@ -116,9 +119,17 @@ def mismatches(
                 # Calls that started after a later batch was received may have handled that one.
                 until = min((o.came for o in later if o.lo <= first < o.hi), default=_NEVER)
                 yield (
-                    *(each.session, each.part, piece, first, end, each.came, until),
-                    *(each.lo, each.hi, each.checksum, has.checksum),
-                    int(_differs(each, has, compacted=compacted)),
+                    *(
+                        seen.session,
+                        seen.part,
+                        piece,
+                        first,
+                        end,
+                        seen.came,
+                        until,
+                    ),
+                    *(seen.lo, seen.hi, seen.checksum, has.checksum),
+                    int(_differs(seen, has, compacted=compacted)),
                 )
 
 

@@ -79,7 +79,7 @@ class HashlessSessions:
                 " JOIN hashless ON hashless.session = handled.session"
             )
             self._handled = sorted(map(Handled._make, self._rows(query)))
-        return sorted({each.part for each in self._handled})
+        return sorted({handled.part for handled in self._handled})
 
     def partitions_without_hashes(self) -> frozenset[int]:
         """The partitions in which no record has a hash."""
@@ -91,7 +91,9 @@ class HashlessSessions:
     def by_batch(self) -> frozenset[int]:
         """The partitions whose content is compared by batches."""
         return frozenset(
-            each.part for each in self._handled if each.session in self._compared_by_batches
+            handled.part
+            for handled in self._handled
+            if handled.session in self._compared_by_batches
         )
 
     def not_compared(self, topic: str) -> Iterator[Anomaly]:

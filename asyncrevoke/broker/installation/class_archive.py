@@ -68,7 +68,7 @@ def cached_class_archive(java: Path, class_path: str) -> ClassArchive | None:
 
 
 def _jars(class_path: str) -> list[Path]:
-    paths = [Path(each) for each in class_path.split(os.pathsep)]
+    paths = [Path(entry) for entry in class_path.split(os.pathsep)]
     return [
         jar
         for path in paths

@@ -91,7 +91,7 @@ def broker_properties(
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": ",".join(
-            f"{each.node_id}@{HOST}:{each.controller_port}" for each in nodes
+            f"{node.node_id}@{HOST}:{node.controller_port}" for node in nodes
         ),
         "controller.listener.names": CONTROLLER,
         "inter.broker.listener.name": BROKERS,

@@ -154,7 +154,7 @@ def evaluate(evidence: Evidence) -> GroupResult:
             uncommitted.append(name)
     latencies.sort()
     stall, hand_over = _stalls(evidence, calls)
-    repeated = {name: each for name, each in sorted(by_record.items()) if len(each) > 1}
+    repeated = {name: calls_of for name, calls_of in sorted(by_record.items()) if len(calls_of) > 1}
     return GroupResult(
         produced=len(evidence.produced),
         handled=len(latencies),
@@ -162,7 +162,9 @@ def evaluate(evidence: Evidence) -> GroupResult:
         unfinished=tuple(unfinished),
         repeated=tuple(repeated),
         permitted_repeats=tuple(
-            name for name, each in repeated.items() if _is_permitted_repeat(each, evidence.killed)
+            name
+            for name, calls_of in repeated.items()
+            if _is_permitted_repeat(calls_of, evidence.killed)
         ),
         uncommitted=tuple(uncommitted),
         disorder=tuple(_disorder(calls)),

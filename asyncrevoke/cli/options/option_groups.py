@@ -23,7 +23,7 @@ def _with_options(command: Command, name: str, group: type[DataclassInstance]) -
     names = {field.name for field in fields(group)}
 
     def run(**arguments: Any) -> None:  # noqa: ANN401 - arguments of the command
-        given = {each: arguments.pop(each) for each in names & arguments.keys()}
+        given = {name: arguments.pop(name) for name in names & arguments.keys()}
         command(**arguments, **{name: group(**given)})
 
     signature = inspect.signature(command, eval_str=True)

@@ -30,7 +30,9 @@ def end_process_within(seconds: float, code: int) -> None:
 
 def _end(code: int) -> None:
     ours = (threading.current_thread(), threading.main_thread())
-    threads = [each.name for each in threading.enumerate() if each not in ours and not each.daemon]
+    threads = [
+        thread.name for thread in threading.enumerate() if thread not in ours and not thread.daemon
+    ]
     log_events.PROCESS_ENDED.write_to(EventLog(logger="asyncrevoke.run"), threads=threads)
     logging.shutdown()
     os._exit(code)

@@ -24,7 +24,10 @@ SCHEMA = pa.schema([pa.field(column.name, _TYPES[column.type]) for column in COL
 # Stores each text once for all rows of a batch.
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 COMPACT_SCHEMA = pa.schema(
-    [pa.field(each.name, DICTIONARY if each.type == pa.string() else each.type) for each in SCHEMA]
+    [
+        pa.field(field.name, DICTIONARY if field.type == pa.string() else field.type)
+        for field in SCHEMA
+    ]
 )
 _nulls: dict[Any, Array] = {}
 

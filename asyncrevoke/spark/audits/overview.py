@@ -82,7 +82,7 @@ def summary_of(batch: RecordBatch) -> Summary:
     found: list[SomeRows] = []
     of_session: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
     for some in np.split(order, begins[1:]) if len(order) else ():
-        session, topic, name = (coded[each][1][coded[each][0][some[0]]] for each in _NAMED)
+        session, topic, name = (coded[name_of][1][coded[name_of][0][some[0]]] for name_of in _NAMED)
         valid = some[numbered[some]]
         span = times[valid].min(initial=_LAST), times[valid].max(initial=-1)
         lines = said.get(int(group[some[0]]), [])
@@ -175,11 +175,11 @@ def _state(
     name: str, every: Sequence[SomeRows], runs: Sequence[Run], *, live: bool
 ) -> SessionState:
     damaged = sorted(_said(every, DAMAGED))
-    numbered = [each for each in every if each.rows]
-    kinds = {kind for each in every for kind, _ in each.said}
+    numbered = [journal for journal in every if journal.rows]
+    kinds = {kind for journal in every for kind, _ in journal.said}
     facts = facts_of(max(_said(every, RowKind.BEGIN), default=None))
     end_facts = max(_said(every, RowKind.END), default=None)
-    count = sum(each.rows for each in every)
+    count = sum(journal.rows for journal in every)
     missing, repeated = _compared(runs)
     ends = SessionEnds(RowKind.BEGIN in kinds, facts, end_facts, count)
     ended = RowKind.END in kinds
@@ -190,8 +190,10 @@ def _state(
         count,
         0,
         0,
-        min((each.began_us for each in numbered if each.began_us is not None), default=None),
-        max((each.last_us for each in numbered if each.last_us is not None), default=None),
+        min(
+            (journal.began_us for journal in numbered if journal.began_us is not None), default=None
+        ),
+        max((journal.last_us for journal in numbered if journal.last_us is not None), default=None),
         ended,
         live and not ended,
         missing=missing,

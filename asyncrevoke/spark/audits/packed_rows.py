@@ -79,7 +79,7 @@ _OF_JOURNAL: Final = {
     "s": "started_us",
     "f": "at_us",
 }
-OUTCOMES: Final = [each.value for each in CallOutcome]
+OUTCOMES: Final = [outcome.value for outcome in CallOutcome]
 """The outcomes by their numbers."""
 _TYPES: Final = {"INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string()}
 
@@ -136,10 +136,10 @@ class PackRows(NamedTuple):
         for name, which in (("attempts", wanted & attempts), ("journal", wanted & ~attempts)):
             for task, rows in _by_task(np.flatnonzero(which), parts, self.tasks):
                 columns = [
-                    pa.array(codes[name][each][rows])
-                    if each in codes[name]
-                    else _taken(batch.column(_OF_JOURNAL.get(each, each)), _TYPES[kind], rows)
-                    for each, kind in TABLES[name].items()
+                    pa.array(codes[name][column][rows])
+                    if column in codes[name]
+                    else _taken(batch.column(_OF_JOURNAL.get(column, column)), _TYPES[kind], rows)
+                    for column, kind in TABLES[name].items()
                 ]
                 blobs.add(task, name, pa.table(columns, schema=schema_of(name)))
 

@@ -131,7 +131,7 @@ def check_files(spark: SparkSession, files: JournalFiles) -> CheckedFiles:
 def check_each(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
     """A task: one row about each file, whose bytes are the column ``content``."""
     kinds = {"STRING": pa.string(), "BINARY": pa.binary()}
-    declared = (each.split() for each in _CHECKED.split(", "))
+    declared = (declaration.split() for declaration in _CHECKED.split(", "))
     schema = pa.schema([(name, kinds[kind]) for name, kind in declared])
     for batch in batches:
         contents: Any = batch.column("content")

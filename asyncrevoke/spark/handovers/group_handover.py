@@ -154,9 +154,16 @@ def _offsets_of(source: Source, topic: str | None, sink: str | Path | None) -> C
         return read_checkpoint(source, topic, sink=sink)
     if isinstance(source, Mapping):
         return CheckpointOffsets(-1, dict(source), None)
-    topic_ids = {each.topic: each.topic_id for each in source if each.topic_id is not None}
+    topic_ids = {
+        topic_range.topic: topic_range.topic_id
+        for topic_range in source
+        if topic_range.topic_id is not None
+    }
     return CheckpointOffsets(
-        -1, {each.topic_partition: each.end for each in source}, None, topic_ids
+        -1,
+        {topic_range.topic_partition: topic_range.end for topic_range in source},
+        None,
+        topic_ids,
     )
 
 

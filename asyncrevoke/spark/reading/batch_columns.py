@@ -157,7 +157,10 @@ def _binary(contents: _Contents) -> Array:
     data, places, bounds = contents
     if bounds is not None:
         valid = np.packbits(~places.null, bitorder="little") if places.null.any() else None
-        buffers = [each if each is None else pa.py_buffer(each) for each in (valid, bounds, data)]
+        buffers = [
+            content if content is None else pa.py_buffer(content)
+            for content in (valid, bounds, data)
+        ]
         return cast("Array", pa.Array.from_buffers(pa.binary(), len(places.begin), buffers))
     # Taken from an array whose elements are, in turn, a place and the gap after it.
     count = len(places.begin)

@@ -56,12 +56,12 @@ class ConsumerPool:
     async def take(self, kind: ConsumerKind) -> RangeConsumer:
         """A connected consumer of this kind, without partitions. The caller gives it back or closes
         it."""
-        for each in [each for each in self._idle if each.kind == kind]:
-            self._idle.remove(each)
-            each.timer.cancel()
-            if each.consumer.health().error is None:
-                return each.consumer
-            await each.consumer.aclose()
+        for idle in [idle for idle in self._idle if idle.kind == kind]:
+            self._idle.remove(idle)
+            idle.timer.cancel()
+            if idle.consumer.health().error is None:
+                return idle.consumer
+            await idle.consumer.aclose()
         consumer = consumer_of(
             kind.config, whole_batches=kind.whole_batches, unreadable=kind.unreadable
         )
@@ -83,15 +83,15 @@ class ConsumerPool:
         self._idle.append(_Idle(kind, consumer, timer))
 
     async def aclose(self) -> None:
-        """Close the idle consumers."""
+        """Close the pooled consumers."""
         idle, self._idle = self._idle, []
-        for each in idle:
-            each.timer.cancel()
-            await each.consumer.aclose()
+        for pooled in idle:
+            pooled.timer.cancel()
+            await pooled.consumer.aclose()
         await asyncio.gather(*self._closing)
 
     def _expire(self, consumer: RangeConsumer) -> None:
-        self._idle = [each for each in self._idle if each.consumer is not consumer]
+        self._idle = [pooled for pooled in self._idle if pooled.consumer is not consumer]
         task = asyncio.get_running_loop().create_task(consumer.aclose())
         self._closing.add(task)
         task.add_done_callback(self._closed)

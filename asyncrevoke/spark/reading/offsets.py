@@ -207,14 +207,17 @@ def log_missing_offsets(ranges: Sequence[OffsetRange], missing: Missing) -> None
     if lost:
         log_events.REQUESTED_START_DELETED.write_to(
             log,
-            starts={str(each.topic_partition): each.start for each in lost},
-            missing=sum(each.missing for each in lost),
+            starts={str(lost_range.topic_partition): lost_range.start for lost_range in lost},
+            missing=sum(lost_range.missing for lost_range in lost),
         )
     if unstable := [offset_range for offset_range in ranges if offset_range.unstable]:
         log_events.REQUESTED_END_UNSTABLE.write_to(
             log,
-            ends={str(each.topic_partition): each.end for each in unstable},
-            unstable=sum(each.unstable for each in unstable),
+            ends={
+                str(unstable_range.topic_partition): unstable_range.end
+                for unstable_range in unstable
+            },
+            unstable=sum(unstable_range.unstable for unstable_range in unstable),
         )
 
 

@@ -139,8 +139,8 @@ class RangesReader:
         If cancelled, no record is lost.
         """
         while step := await self._next(None):
-            within = [(each, _within(each, records)) for each, records in step]
-            if read := [(each, records) for each, records in within if records]:
+            within = [(batch, _within(batch, records)) for batch, records in step]
+            if read := [(batch, records) for batch, records in within if records]:
                 return read
         return ()
 

@@ -111,28 +111,28 @@ _BEYOND: dict[str, Column] = {
     "unreadable": _unreadable_or_beyond,
 }
 _COLUMNS: dict[str, tuple[DataType, Column]] = {
-    "key": (pa.binary(), lambda rows: pa.array([each.key for each in rows], pa.binary())),
-    "value": (pa.binary(), lambda rows: pa.array([each.value for each in rows], pa.binary())),
+    "key": (pa.binary(), lambda rows: pa.array([row.key for row in rows], pa.binary())),
+    "value": (pa.binary(), lambda rows: pa.array([row.value for row in rows], pa.binary())),
     "topic": (pa.string(), lambda rows: pa.repeat(pa.scalar(rows[0].topic), len(rows))),
     "partition": (
         pa.int32(),
         lambda rows: pa.repeat(pa.scalar(rows[0].partition, pa.int32()), len(rows)),
     ),
-    "offset": (pa.int64(), lambda rows: pa.array([each.offset for each in rows], pa.int64())),
+    "offset": (pa.int64(), lambda rows: pa.array([row.offset for row in rows], pa.int64())),
     "timestamp": (_MICROSECONDS, _timestamps),
     "timestamp_type": (
         pa.int32(),
-        lambda rows: pa.array([each.timestamp_type for each in rows], pa.int32()),
+        lambda rows: pa.array([row.timestamp_type for row in rows], pa.int32()),
     ),
     "headers": (pa.list_(_HEADER), _headers),
     "unreadable": (_UNREADABLE, _unreadable),
     "schema_id": (
         pa.int32(),
-        lambda rows: pa.array([framed_value(each.value).schema_id for each in rows], pa.int32()),
+        lambda rows: pa.array([framed_value(row.value).schema_id for row in rows], pa.int32()),
     ),
     "payload": (
         pa.binary(),
-        lambda rows: pa.array([framed_value(each.value).payload for each in rows], pa.binary()),
+        lambda rows: pa.array([framed_value(row.value).payload for row in rows], pa.binary()),
     ),
 }
 

@@ -106,8 +106,8 @@ class ProgressServer:
     def progress(self) -> ReplayProgress:
         """The progress now."""
         with self._lock:
-            records = self._counted[0] + sum(each[0] for each in self._reported.values())
-            errors = self._counted[1] + sum(each[1] for each in self._reported.values())
+            records = self._counted[0] + sum(counted[0] for counted in self._reported.values())
+            errors = self._counted[1] + sum(counted[1] for counted in self._reported.values())
         return ReplayProgress(records, errors, self._total, time.monotonic() - self._began)
 
     def _show(self) -> None:

@@ -36,12 +36,12 @@ class Interval:
     least: int = 0
     most: int = _LARGEST
 
-    def cut(self, each: Filter) -> Interval | None:
+    def cut(self, condition: Filter) -> Interval | None:
         """The numbers for which a comparison holds; None if the filter is no such comparison."""
-        value: object = getattr(each, "value", None)
+        value: object = getattr(condition, "value", None)
         if type(value) is not int:
             return None
-        match each:
+        match condition:
             case EqualTo() | EqualNullSafe():
                 return Interval(max(self.least, value), min(self.most, value))
             case GreaterThan():
@@ -97,21 +97,25 @@ def push(filters: Sequence[Filter]) -> tuple[PushedFilters, list[Filter]]:
     return pushed, left
 
 
-def _add(pushed: PushedFilters, each: Filter) -> tuple[PushedFilters, bool]:
+def _add(pushed: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
     """Add one filter. True if the source then returns only rows for which it holds."""
-    column = ".".join(getattr(each, "attribute", ()))
-    value: object = getattr(each, "value", None)
-    if isinstance(each, IsNotNull):
+    column = ".".join(getattr(condition, "attribute", ()))
+    value: object = getattr(condition, "value", None)
+    if isinstance(condition, IsNotNull):
         return pushed, column in _NEVER_NULL
-    if column == "topic" and isinstance(each, (EqualTo, EqualNullSafe)) and isinstance(value, str):
+    if (
+        column == "topic"
+        and isinstance(condition, (EqualTo, EqualNullSafe))
+        and isinstance(value, str)
+    ):
         return _with_topics(pushed, {value}), True
-    if isinstance(each, In) and isinstance(value, (list, tuple)):
+    if isinstance(condition, In) and isinstance(value, (list, tuple)):
         return _add_list(pushed, column, cast("Sequence[object]", value))
-    if column == "partition" and (numbers := pushed.partition.cut(each)) is not None:
+    if column == "partition" and (numbers := pushed.partition.cut(condition)) is not None:
         return replace(pushed, partition=numbers), True
-    if column == "offset" and (numbers := pushed.offset.cut(each)) is not None:
+    if column == "offset" and (numbers := pushed.offset.cut(condition)) is not None:
         return replace(pushed, offset=numbers), True
-    if column == "timestamp" and (since := _since(each)) is not None:
+    if column == "timestamp" and (since := _since(condition)) is not None:
         latest = since if pushed.since is None else max(since, pushed.since)
         # Later records may have earlier timestamps.
         return replace(pushed, since=latest), False
@@ -140,13 +144,13 @@ def _with_topics(pushed: PushedFilters, names: set[str]) -> PushedFilters:
     return replace(pushed, topics=both)
 
 
-def _since(each: Filter) -> int | None:
+def _since(condition: Filter) -> int | None:
     """The least timestamp, in milliseconds, for which a filter holds; None for other filters."""
-    value: object = getattr(each, "value", None)
+    value: object = getattr(condition, "value", None)
     if not isinstance(value, datetime) or value.tzinfo is None or value < _EPOCH:
         return None
-    if isinstance(each, GreaterThan):
+    if isinstance(condition, GreaterThan):
         return (value - _EPOCH) // _MILLISECOND + 1
-    if isinstance(each, (GreaterThanOrEqual, EqualTo, EqualNullSafe)):
+    if isinstance(condition, (GreaterThanOrEqual, EqualTo, EqualNullSafe)):
         return -((_EPOCH - value) // _MILLISECOND)
     return None

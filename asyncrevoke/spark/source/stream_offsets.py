@@ -46,7 +46,7 @@ class StreamOffsets(NamedTuple):
         offsets: dict[TopicPartition, int] = {}
         by_topic = _fields(given)
         if topic is not None and by_topic and not any(
-            isinstance(each, dict) for each in by_topic.values()
+            isinstance(offsets, dict) for offsets in by_topic.values()
         ):  # fmt: skip
             by_topic = {topic: by_topic}
         for name, value in by_topic.items():

@@ -68,7 +68,7 @@ def parts(history: History, ago: float, dead_letter_topics: Sequence[str] = ()) 
 def dead_letter(history: History, number: int) -> dict[str, str] | None:
     """One dead letter with its contents, as HTML by the id of its element. None if it is no longer
     kept."""
-    letter = next((each for each in history.letters if each.number == number), None)
+    letter = next((stored for stored in history.letters if stored.number == number), None)
     if letter is None:
         return None
     return render_blocks(
@@ -204,7 +204,10 @@ def _seconds(samples: list[Sample]) -> list[Sample]:
 
 def _pending(history: History) -> list[Pending]:
     """The revocations that have not ended, the oldest first."""
-    return sorted((p for each in history.pending.values() for p in each), key=lambda p: p.since)
+    return sorted(
+        (p for of_partition in history.pending.values() for p in of_partition),
+        key=lambda p: p.since,
+    )
 
 
 def _revoking(history: History, until: float) -> list[Pending]:

@@ -29,7 +29,7 @@ class HttpRequest(NamedTuple):
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header; None if it was not sent, the first one if it was sent twice."""
-        return next((value for each, value in self.headers if each == name), None)
+        return next((value for header, value in self.headers if header == name), None)
 
 
 def parse_request(head: bytes) -> HttpRequest:

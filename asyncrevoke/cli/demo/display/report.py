@@ -61,7 +61,7 @@ def facts(result: GroupResult, *, ok: bool) -> dict[str, float | None]:
 
 def table(results: Mapping[Client, GroupResult]) -> Table:
     """The results, one column for each group."""
-    each = list(results.values())
+    of_groups = list(results.values())
     shown = Table(box=None, pad_edge=False)
     shown.add_column("")
     for client in results:
@@ -73,21 +73,23 @@ def table(results: Mapping[Client, GroupResult]) -> Table:
             cells = map(Text, (f"{value:,}" for value in values), styles)
             shown.add_row(label, *cells)
 
-    count("orders", [result.produced for result in each], bad=False)
-    count("handled", [result.handled for result in each], bad=False)
-    count("lost", [len(result.lost) for result in each])
-    count("not handled in time", [len(result.unfinished) for result in each], always=False)
+    count("orders", [result.produced for result in of_groups], bad=False)
+    count("handled", [result.handled for result in of_groups], bad=False)
+    count("lost", [len(result.lost) for result in of_groups])
+    count("not handled in time", [len(result.unfinished) for result in of_groups], always=False)
     count(
-        "handled twice", [len(result.repeated) - len(result.permitted_repeats) for result in each]
+        "handled twice",
+        [len(result.repeated) - len(result.permitted_repeats) for result in of_groups],
     )
-    permitted = [len(result.permitted_repeats) for result in each]
+    permitted = [len(result.permitted_repeats) for result in of_groups]
     count("handled twice, uncommitted at the kill", permitted, bad=False, always=False)
-    count("handled, not committed", [len(result.uncommitted) for result in each], always=False)
-    count("order violations by key", [len(result.disorder) for result in each])
-    shown.add_row("longest stall of a kept partition", *(_seconds(r.stall) for r in each))
-    shown.add_row("longest hand-over, drain included", *(_seconds(r.hand_over) for r in each))
+    count("handled, not committed", [len(result.uncommitted) for result in of_groups], always=False)
+    count("order violations by key", [len(result.disorder) for result in of_groups])
+    shown.add_row("longest stall of a kept partition", *(_seconds(r.stall) for r in of_groups))
+    shown.add_row("longest hand-over, drain included", *(_seconds(r.hand_over) for r in of_groups))
     shown.add_row(
-        "latency, median / 99 %", *(f"{r.latency_median:.2f} / {r.latency_p99:.2f} s" for r in each)
+        "latency, median / 99 %",
+        *(f"{r.latency_median:.2f} / {r.latency_p99:.2f} s" for r in of_groups),
     )
     return shown
 

@@ -41,11 +41,13 @@ class Panel:
 def draw(panels: Sequence[Panel], begin: float) -> str:
     """The timeline as SVG: the panels below each other, with one time scale."""
     calls = {panel.title: handler_calls(panel.handled, panel.died) for panel in panels}
-    ends = [call.end for each in calls.values() for call in each if call.end != float("inf")]
+    ends = [
+        call.end for of_member in calls.values() for call in of_member if call.end != float("inf")
+    ]
     scale = _Scale(begin, max([end - begin for end in ends], default=1.0))
     rows = {
-        title: sorted({call.record.partition.partition for call in each})
-        for title, each in calls.items()
+        title: sorted({call.record.partition.partition for call in of_member})
+        for title, of_member in calls.items()
     }
     heights = [_HEAD + len(rows[panel.title]) * (_ROW + _GAP) + _FOOT for panel in panels]
     drawing = Drawing(
@@ -96,7 +98,9 @@ def _draw_panel(
         drawing.add("rect", x=_LEFT, y=y[number], width=width, height=_ROW, fill="#f1f5f9")
     _draw_calls(drawing, calls, y, scale)
     _draw_steps(drawing, panel.steps, scale, rows_top, bottom)
-    stride = next(each for each in (1, 2, 5, 10, 30, 60, 600) if scale.seconds / each <= 20)
+    stride = next(
+        seconds for seconds in (1, 2, 5, 10, 30, 60, 600) if scale.seconds / seconds <= 20
+    )
     for second in range(0, int(scale.seconds) + 1, stride):
         x = scale.x(scale.begin + second)
         drawing.add("text", f"{second} s", x=x, y=bottom + 14, text_anchor="middle", fill=_SOFT)

@@ -68,7 +68,7 @@ class Supervisor:
         for number, worker in workers:
             state = {"worker": number, "live": worker.live, "ready": worker.ready}
             reported = None if worker.report is None else worker.report.facts
-            facts += [{**each, **state} for each in reported or [{}]]
+            facts += [{**fact, **state} for fact in reported or [{}]]
         live = all(worker.live for _, worker in workers)
         everyone = len(workers) == self._settings.processes and not self._stopping.is_set()
         return HealthResponse(live, everyone and all(worker.ready for _, worker in workers), facts)
@@ -122,8 +122,8 @@ class Supervisor:
         """Wait for the worker's end. Stop it on a signal or a file change."""
         ending = asyncio.create_task(worker.wait())
         events = [
-            asyncio.create_task(each.wait())
-            for each in (worker.imported, self._stopping, self._changed)
+            asyncio.create_task(event.wait())
+            for event in (worker.imported, self._stopping, self._changed)
         ]
         imported, stopping, changed = events
         try:
