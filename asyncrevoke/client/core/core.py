@@ -652,7 +652,13 @@ class Core:
             outbox, config, self.assignment, self.revocation, self.committer, self.maps
         )
         self.fetcher = Fetcher(
-            outbox, config, self.cluster, decode, self.wall_clock, self.completion_tracker, self
+            outbox,
+            config,
+            self.cluster,
+            decode,
+            self.wall_clock,
+            self.completion_tracker.partition_capacity,
+            self,
         )
         self._compose_positions(config, requested)
         self._compose_membership(config, member_id)

@@ -6,14 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
+from asyncrevoke.client.core.fetch.cursor import FollowUp
 from asyncrevoke.client.core.fetch.fair_share import FairShare
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from asyncrevoke.client.core.fetch.cursor import DeliveryCapacity, PartitionCursor
+    from asyncrevoke.client.core.fetch.cursor import PartitionCursor, Taken
+    from asyncrevoke.client.core.fetch.fetcher import Fetcher
     from asyncrevoke.client.core.fetch.memory_budget import MemoryBudget
-    from asyncrevoke.client.core.fetch.reactions import CursorReactions, FetchReactions
+    from asyncrevoke.client.core.fetch.reactions import FetchReactions
     from asyncrevoke.client.core.fetch.responses import FetchResponses
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.io.wall_clock import WallClock
@@ -31,9 +33,9 @@ class RecordCollector:
         responses: FetchResponses,
         cursors: Mapping[TopicPartition, PartitionCursor],
         wall_clock: WallClock,
-        limits: DeliveryCapacity,
+        capacity: Callable[[PartitionInstance, int], int],
         memory: MemoryBudget,
-        fetcher: CursorReactions,
+        fetcher: Fetcher,
         reactions: FetchReactions,
     ) -> None:
         self._outbox = outbox
@@ -43,13 +45,14 @@ class RecordCollector:
         self._memory = memory
         self._fetcher = fetcher
         self._reactions = reactions
-        self._ring: FairShare[TopicPartition, Record] = FairShare()
-        self.limits = limits
+        self._ring = FairShare()
+        # How many records of one partition may be delivered in a round.
+        self.capacity = capacity
+        # Grows with every poll: capacities are computed anew.
         self.round = 0
+        # The wall clock at the present poll, in seconds since the epoch.
         self.wall_time = 0.0
-        self._corrupt: list[PartitionCursor] = []
-        self._not_due: list[PartitionCursor] = []
-        self._empty: list[PartitionCursor] = []
+        # Whether an unreadable record is delivered as UnreadableRecord, or raises an error.
         self.unreadable = False
         self._is_approximate = False
 
@@ -77,22 +80,11 @@ class RecordCollector:
             self._outbox.cancel_timer(f"due {cursor.name}")
         self.remove(cursor)
 
-    def batch_corrupt(self, cursor: PartitionCursor) -> None:
-        """See :class:`.cursor.CollectorState`, as for the next two."""
-        self._corrupt.append(cursor)
-
-    def record_not_due(self, cursor: PartitionCursor) -> None:
-        """Look again when it is due."""
-        self._not_due.append(cursor)
-
-    def nothing_to_deliver(self, cursor: PartitionCursor) -> None:
-        """Its position has moved all the same."""
-        self._empty.append(cursor)
-
     def leave_out_older(
         self, instance: PartitionInstance, buffer: RecordBuffer, records: list[Record]
     ) -> list[Record]:
-        """See :class:`.cursor.CollectorState`. Logged once."""
+        """Those of these records that follow the first one at or after the time by which the broker
+        was asked for the position. Logged once."""
         sought = buffer.time_sought
         assert sought is not None
         if sought.end is None:
@@ -135,10 +127,10 @@ class RecordCollector:
         self._responses.polled()
         self.round += 1
         self.wall_time = self._wall_clock.seconds(now)
-        taken = self._ring.take(limit)
-        if self._not_due:
-            self._wait_until_due(now)
-        with_corrupt, self._corrupt = self._corrupt, []
+        taken, to_follow = self._ring.take(limit)
+        with_corrupt = self._with(FollowUp.CORRUPT, to_follow)
+        for cursor in self._with(FollowUp.NOT_DUE, to_follow):
+            self._wait_until_due(now, cursor)
         for cursor in with_corrupt:
             buffer, error = cursor.instance.buffer, cursor.corrupt_record
             if buffer is not None and error is not None:
@@ -152,20 +144,23 @@ class RecordCollector:
             self._fetcher.records_taken(now, cursor)
         for cursor in with_corrupt:
             self._fetcher.records_taken(now, cursor)
-        without_records, self._empty = self._empty, []
-        for cursor in without_records:
+        for cursor in self._with(FollowUp.PASSED, to_follow):
             if cursor.instance.partition not in taken:
                 self._fetcher.records_taken(now, cursor)
                 self._reactions.position_passed(now, cursor.instance)
         return taken
 
-    def _wait_until_due(self, now: float) -> None:
-        not_due, self._not_due = self._not_due, []
-        for cursor in not_due:
-            if cursor.due_in is not None:
-                self._outbox.set_timer(
-                    f"due {cursor.name}", now + cursor.due_in, partial(self._due, cursor)
-                )
+    @staticmethod
+    def _with(
+        follow_up: FollowUp, results: list[tuple[PartitionCursor, Taken]]
+    ) -> list[PartitionCursor]:
+        return [cursor for cursor, taken in results if follow_up in taken.follow_up]
+
+    def _wait_until_due(self, now: float, cursor: PartitionCursor) -> None:
+        if cursor.due_in is not None:
+            self._outbox.set_timer(
+                f"due {cursor.name}", now + cursor.due_in, partial(self._due, cursor)
+            )
 
     def _due(self, cursor: PartitionCursor, _now: float) -> None:
         if cursor.not_due and not cursor.removed:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.fetch.delayed_topic import DueRecords
 from asyncrevoke.client.core.fetch.replica_choice import ReplicaChoice
 from asyncrevoke.client.core.partition.instance import InstanceState
 from asyncrevoke.client.errors import CorruptRecordError
-from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.model import Record, UnreadableRecord
 from asyncrevoke.client.protocol.messages import FetchPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncrevoke.client.core.fetch.collector import RecordCollector
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
-    from asyncrevoke.client.model import Record
 
 _FIRST_BACKOFF = 0.1
 # A broker that restarts rejects its partitions one after another until it leads them again.
@@ -28,42 +29,20 @@ LONGEST_BACKOFF = 2.0
 LONGEST_FAULT_BACKOFF = 10.0
 
 
-class DeliveryCapacity(Protocol):
-    """How much may be delivered. Implemented by
-    :class:`asyncrevoke.client.core.commit.completion_tracker.CompletionTracker`."""
+class FollowUp(Enum):
+    """What follows from taking records of a partition, once the poll has taken all of its own."""
 
-    def partition_capacity(self, instance: PartitionInstance, round_number: int, /) -> int:
-        """How many records of one partition may be delivered in this round."""
-        ...
+    CORRUPT = "corrupt"  # The next batch cannot be decoded.
+    NOT_DUE = "not due"  # The next record is not due.
+    PASSED = "passed"  # The position has passed batches without records to deliver.
 
 
-class CollectorState(Protocol):
-    """What cursors read and report while a poll collects records. Implemented by
-    :class:`asyncrevoke.client.core.fetch.collector.RecordCollector`."""
+class Taken(NamedTuple):
+    """What a poll has taken from one partition; ``has_more``: whether its buffer has more."""
 
-    limits: DeliveryCapacity
-    # Grows with every poll: capacities are computed anew.
-    round: int
-    # The wall clock at the present poll, in seconds since the epoch.
-    wall_time: float
-    # Whether an unreadable record is delivered as UnreadableRecord, or raises an error.
-    unreadable: bool
-
-    def batch_corrupt(self, cursor: PartitionCursor, /) -> None:
-        """Its next batch cannot be decoded."""
-
-    def record_not_due(self, cursor: PartitionCursor, /) -> None:
-        """Its next record is not due."""
-
-    def nothing_to_deliver(self, cursor: PartitionCursor, /) -> None:
-        """It had batches without records to deliver."""
-
-    def leave_out_older(
-        self, instance: PartitionInstance, buffer: RecordBuffer, records: list[Record], /
-    ) -> list[Record]:
-        """Those of these records that follow the first one at or after the time by which the broker
-        was asked for the position."""
-        ...
+    records: list[Record]
+    has_more: bool
+    follow_up: tuple[FollowUp, ...] = ()
 
 
 class PartitionCursor:
@@ -71,7 +50,7 @@ class PartitionCursor:
 
     def __init__(
         self,
-        collector: CollectorState,
+        collector: RecordCollector,
         instance: PartitionInstance,
         delay: TopicDelay | None = None,
     ) -> None:
@@ -253,14 +232,13 @@ class PartitionCursor:
         buffer = self.instance.buffer
         if buffer is None or buffer.awaits_decoding:
             return 0
-        if self._asked_in != self._collector.round:
-            self._asked_in = self._collector.round
-            self._left = self._capacity() if self.is_active else 0
+        collector = self._collector
+        if self._asked_in != collector.round:
+            self._asked_in = collector.round
+            self._left = (
+                max(collector.capacity(self.instance, collector.round), 0) if self.is_active else 0
+            )
         return min(buffer.buffered, self._left)
-
-    def _capacity(self) -> int:
-        context = self._collector
-        return max(context.limits.partition_capacity(self.instance, context.round), 0)
 
     @property
     def empty(self) -> bool:
@@ -268,32 +246,32 @@ class PartitionCursor:
         buffer = self.instance.buffer
         return buffer is None or not buffer.buffered
 
-    def take(self, limit: int) -> list[Record]:
+    def take(self, limit: int) -> Taken:
         """Up to ``limit`` records, as many as it may give in this round; none if the next batch
         cannot be decoded."""
         buffer = self.instance.buffer
         if buffer is None:
-            return []
+            return Taken([], has_more=False)
+        collector = self._collector
         try:
-            unreadable = self._collector.unreadable
-            records = buffer.take(min(limit, self._left), self._due_to, unreadable=unreadable)
+            records = buffer.take(
+                min(limit, self._left), self._due_to, unreadable=collector.unreadable
+            )
         except CorruptRecordError as error:
             self.corrupt_record = error
-            self._collector.batch_corrupt(self)
             self._left = 0
-            return []
+            return Taken([], buffer.buffered > 0, (FollowUp.CORRUPT,))
+        follow_up: tuple[FollowUp, ...] = (FollowUp.NOT_DUE,) if self.not_due else ()
+        if records:
+            if collector.unreadable and isinstance(records[-1], UnreadableRecord):
+                # The last record of its round, so that it is found there.
+                self._left = 0
+            elif buffer.time_sought is not None:
+                records = collector.leave_out_older(self.instance, buffer, records)
         if not records:
-            self._collector.nothing_to_deliver(self)
-        elif unreadable and isinstance(records[-1], UnreadableRecord):
-            # The last record of its round, so that it is found there.
-            self._left = 0
-            return records
-        elif buffer.time_sought is not None:
-            records = self._collector.leave_out_older(self.instance, buffer, records)
-            if not records:
-                self._collector.nothing_to_deliver(self)
+            follow_up += (FollowUp.PASSED,)
         self._left -= len(records)
-        return records
+        return Taken(records, buffer.buffered > 0, follow_up)
 
     def _find_due(self, records: Sequence[Record], first: int, end: int) -> int:
         assert self._head is not None
@@ -301,7 +279,6 @@ class PartitionCursor:
         if due_to < end:
             self.not_due = True
             self._left = 0
-            self._collector.record_not_due(self)
         return due_to
 
     @property

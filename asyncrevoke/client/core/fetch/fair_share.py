@@ -7,49 +7,30 @@ shared among the rest. With more partitions than records per poll, each gets a t
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
-KeyT = TypeVar("KeyT", bound=Hashable)
-ItemT = TypeVar("ItemT")
-
-
-class ShareSource(Protocol[ItemT]):
-    """Something that items are taken from. Implemented by
-    :class:`asyncrevoke.client.core.fetch.cursor.PartitionCursor`."""
-
-    @property
-    def buffered(self) -> int:
-        """How many items it has; may be too high, but is 0 only if none can be taken now."""
-        ...
-
-    @property
-    def empty(self) -> bool:
-        """Whether it leaves the ring. A source that has items and may not give them now stays."""
-        ...
-
-    def take(self, limit: int) -> list[ItemT]:
-        """Up to ``limit`` items; an empty list if the estimate was wrong."""
-        ...
+if TYPE_CHECKING:
+    from asyncrevoke.client.core.fetch.cursor import PartitionCursor, Taken
+    from asyncrevoke.client.model import Record, TopicPartition
 
 
-class FairShare(Generic[KeyT, ItemT]):
-    """A ring of sources, the least recently served first."""
+class FairShare:
+    """A ring of partitions, the least recently served first."""
 
     def __init__(self) -> None:
-        self._ring: dict[KeyT, ShareSource[ItemT]] = {}
+        self._ring: dict[TopicPartition, PartitionCursor] = {}
 
     def __len__(self) -> int:
         return len(self._ring)
 
-    def __contains__(self, key: KeyT) -> bool:
+    def __contains__(self, key: TopicPartition) -> bool:
         return key in self._ring
 
-    def add(self, key: KeyT, source: ShareSource[ItemT]) -> None:
+    def add(self, key: TopicPartition, source: PartitionCursor) -> None:
         """Add a source at the end of the ring, or keep its place in it."""
         self._ring[key] = source
 
-    def remove(self, key: KeyT) -> None:
+    def remove(self, key: TopicPartition) -> None:
         """Remove a source."""
         self._ring.pop(key, None)
 
@@ -57,17 +38,21 @@ class FairShare(Generic[KeyT, ItemT]):
         """Whether any source has items to take now."""
         return any(source.buffered for source in self._ring.values())
 
-    def take(self, limit: int) -> dict[KeyT, list[ItemT]]:
-        """Take up to ``limit`` items in fair shares; keys in the order in which they were served.
+    def take(
+        self, limit: int
+    ) -> tuple[dict[TopicPartition, list[Record]], list[tuple[PartitionCursor, Taken]]]:
+        """Take up to ``limit`` records in fair shares; partitions in the order in which they were
+        served. The second value has the results from which something follows.
 
         The cost grows with ``limit``, not with the number of sources, unless many of them keep
         their place without giving.
         """
         ring = self._ring
-        taken: dict[KeyT, list[ItemT]] = {}
+        taken: dict[TopicPartition, list[Record]] = {}
+        to_follow: list[tuple[PartitionCursor, Taken]] = []
         waiting = iter(list(ring.items()))
-        active: list[tuple[KeyT, ShareSource[ItemT]]] = []
-        served: list[tuple[KeyT, ShareSource[ItemT]]] = []
+        active: list[tuple[TopicPartition, PartitionCursor]] = []
+        served: list[tuple[TopicPartition, PartitionCursor]] = []
         while limit > 0:
             # With more sources than items, those further back get none and are not asked.
             while len(active) < limit and (entry := next(waiting, None)) is not None:
@@ -83,17 +68,20 @@ class FairShare(Generic[KeyT, ItemT]):
             share = max(1, limit // len(active))
             turn, active = active[:limit], active[limit:]
             for key, source in turn:
-                if items := source.take(share):
-                    limit -= len(items)
+                records, has_more, follow_up = result = source.take(share)
+                if records:
+                    limit -= len(records)
                     if key in taken:
-                        taken[key] += items
+                        taken[key] += records
                     else:
-                        taken[key] = items
-                    # To the end of the ring: a source that gets the odd record of an uneven share
-                    # is behind all others the next time.
+                        taken[key] = records
+                    # To the end of the ring: a partition that gets the odd record of an uneven
+                    # share is behind all others the next time.
                     del ring[key]
                     ring[key] = source
                     served.append((key, source))
-                if source.empty:
+                if not has_more:
                     del ring[key]
-        return taken
+                if follow_up:
+                    to_follow.append((source, result))
+        return taken, to_follow

@@ -34,10 +34,9 @@ from asyncrevoke.client.core.partition.instance import InstanceState
 from asyncrevoke.client.protocol.messages import ErrorCode, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.fetch.cursor import DeliveryCapacity
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.core.fetch.reactions import FetchReactions
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
@@ -80,7 +79,7 @@ class Fetcher:
         cluster: ClusterMetadata,
         decode: RecordDecoder,
         wall_clock: WallClock,
-        capacity: DeliveryCapacity,
+        capacity: Callable[[PartitionInstance, int], int],
         reactions: FetchReactions,
     ) -> None:
         self._outbox = outbox

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.fetch.broker_fetches import FetchTarget, InFlightFetch
     from asyncrevoke.client.core.fetch.cursor import PartitionCursor
-    from asyncrevoke.client.core.fetch.reactions import CursorReactions, FetchReactions
+    from asyncrevoke.client.core.fetch.fetcher import Fetcher
+    from asyncrevoke.client.core.fetch.reactions import FetchReactions
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.wait_log import WaitLog
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
@@ -95,7 +96,7 @@ class FetchResponses:
         cluster: ClusterMetadata,
         decode: RecordDecoder,
         log: WaitLog,
-        fetcher: CursorReactions,
+        fetcher: Fetcher,
         reactions: FetchReactions,
     ) -> None:
         self._config = config

@@ -26,7 +26,8 @@ from asyncrevoke.client.protocol.messages import (
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.fetch.cursor import PartitionCursor
-    from asyncrevoke.client.core.fetch.reactions import CursorReactions, FetchReactions
+    from asyncrevoke.client.core.fetch.fetcher import Fetcher
+    from asyncrevoke.client.core.fetch.reactions import FetchReactions
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
     from asyncrevoke.client.core.io.wait_log import WaitLog
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
@@ -60,7 +61,7 @@ class TruncationDetection:
         config: ConsumerConfig,
         cluster: ClusterMetadata,
         log: WaitLog,
-        fetcher: CursorReactions,
+        fetcher: Fetcher,
         reactions: FetchReactions,
     ) -> None:
         self._outbox = outbox

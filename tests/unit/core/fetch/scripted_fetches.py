@@ -111,7 +111,13 @@ class FetchWorld(ScriptedRequests):
         self.is_poll_waiting = False
         self.capacity: dict[TopicPartition, int] = {}
         self.fetching = Fetcher(
-            self.outbox, self.config, self.cluster, decode, WallClock(0.0), self, self
+            self.outbox,
+            self.config,
+            self.cluster,
+            decode,
+            WallClock(0.0),
+            self.partition_capacity,
+            self,
         )
         self.know(topic("orders", {n: n % 3 + 1 for n in range(partitions)}, epoch=2))
         self.out_of_range: list[PartitionInstance] = []

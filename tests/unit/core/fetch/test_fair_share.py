@@ -1,11 +1,17 @@
 import random
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncrevoke.client.core.fetch.cursor import Taken
 from asyncrevoke.client.core.fetch.fair_share import FairShare
+from asyncrevoke.client.model import Record, TopicPartition
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.core.fetch.cursor import PartitionCursor
 
 
 @dataclass
@@ -26,7 +32,7 @@ class Source:
     def empty(self) -> bool:
         return not self.items + self.promised
 
-    def take(self, limit: int) -> list[int]:
+    def take(self, limit: int) -> Taken:
         self.calls.append(limit)
         count = min(limit, self.items)
         self.items -= count
@@ -34,17 +40,33 @@ class Source:
             self.promised = 0
         start = self.taken
         self.taken += count
-        return list(range(start, self.taken))
+        items = cast("list[Record]", list(range(start, self.taken)))
+        return Taken(items, not self.empty)
 
 
-def ring(sources: dict[str, Source]) -> FairShare[str, int]:
-    fair = FairShare[str, int]()
-    for key, source in sources.items():
-        fair.add(key, source)
-    return fair
+class Ring:
+    """A :class:`FairShare` of sources with names."""
+
+    def __init__(self, sources: dict[str, Source]) -> None:
+        self.fair = FairShare()
+        for key, source in sources.items():
+            self.add(key, source)
+
+    def add(self, key: str, source: Source) -> None:
+        self.fair.add(TopicPartition(key, 0), cast("PartitionCursor", source))
+
+    def remove(self, key: str) -> None:
+        self.fair.remove(TopicPartition(key, 0))
+
+    def take(self, limit: int) -> dict[str, list[Record]]:
+        taken, _ = self.fair.take(limit)
+        return {partition.topic: records for partition, records in taken.items()}
+
+    def __contains__(self, key: str) -> bool:
+        return TopicPartition(key, 0) in self.fair
 
 
-def counts(taken: dict[str, list[int]]) -> dict[str, int]:
+def counts(taken: dict[str, list[Record]]) -> dict[str, int]:
     return {key: len(items) for key, items in taken.items()}
 
 
@@ -66,13 +88,13 @@ def counts(taken: dict[str, list[int]]) -> dict[str, int]:
 def test_everyone_gets_an_equal_share_and_what_is_left_over_is_shared_again(
     buffered: dict[str, int], limit: int, expected: dict[str, int]
 ) -> None:
-    fair = ring({key: Source(count) for key, count in buffered.items()})
+    fair = Ring({key: Source(count) for key, count in buffered.items()})
     assert counts(fair.take(limit)) == expected
 
 
 def test_a_newcomer_waits_for_one_turn_of_the_others() -> None:
     a, b = Source(1000), Source(1000)
-    fair = ring({"A": a})
+    fair = Ring({"A": a})
     order: list[str] = []
     for poll in range(1, 7):
         if poll == 3:
@@ -84,7 +106,7 @@ def test_a_newcomer_waits_for_one_turn_of_the_others() -> None:
 def test_with_more_partitions_than_records_no_partition_waits_longer_than_a_round() -> None:
     draw = random.Random(17)
     sources = {f"p{number}": Source(0) for number in range(17)}
-    fair = FairShare[str, int]()
+    fair = Ring({})
     waited = dict.fromkeys(sources, 0)
     longest = 0
     for _ in range(20_000):
@@ -101,13 +123,13 @@ def test_with_more_partitions_than_records_no_partition_waits_longer_than_a_roun
 
 
 def test_the_odd_record_goes_to_another_each_time() -> None:
-    fair = ring({key: Source(1000) for key in "ABC"})
+    fair = Ring({key: Source(1000) for key in "ABC"})
     favoured = [max(taken := counts(fair.take(10)), key=lambda key: taken[key]) for _ in range(6)]
     assert sorted(favoured) == ["A", "A", "B", "B", "C", "C"]
 
 
 def test_if_an_estimate_was_too_high_the_rest_is_shared_again() -> None:
-    fair = ring({"A": Source(5, promised=500), "B": Source(1000), "C": Source(1000)})
+    fair = Ring({"A": Source(5, promised=500), "B": Source(1000), "C": Source(1000)})
     assert counts(fair.take(300)) == {"A": 5, "B": 148, "C": 147}
 
 
@@ -116,12 +138,12 @@ def test_a_source_that_gives_nothing_does_not_hold_up_the_others() -> None:
     liar.promised = 10**9
 
     class Forever(Source):
-        def take(self, limit: int) -> list[int]:
+        def take(self, limit: int) -> Taken:
             self.calls.append(limit)
-            return []
+            return Taken([], not self.empty)
 
     forever = Forever(1)
-    fair = ring({"A": liar, "B": forever, "C": Source(7)})
+    fair = Ring({"A": liar, "B": forever, "C": Source(7)})
     assert counts(fair.take(100)) == {"C": 7}
     assert len(forever.calls) == 1
 
@@ -129,25 +151,25 @@ def test_a_source_that_gives_nothing_does_not_hold_up_the_others() -> None:
 def test_when_the_first_turn_out_empty_those_behind_them_are_served() -> None:
     sources = {f"p{number}": Source(0, promised=3) for number in range(5)}
     sources["last"] = Source(10)
-    assert counts(ring(sources).take(2)) == {"last": 2}
+    assert counts(Ring(sources).take(2)) == {"last": 2}
 
 
 def test_one_who_has_not_been_asked_comes_before_a_second_helping() -> None:
     sources = {"A": Source(0, promised=3), "B": Source(10), "C": Source(10)}
-    assert counts(ring(sources).take(2)) == {"B": 1, "C": 1}
+    assert counts(Ring(sources).take(2)) == {"B": 1, "C": 1}
 
 
 def test_a_second_helping_comes_last_also_when_many_turn_out_empty() -> None:
     sources = {f"liar{number}": Source(0, promised=3) for number in range(8)}
     sources |= {f"first{number}": Source(10) for number in range(2)}
     sources |= {f"last{number}": Source(10) for number in range(7)}
-    taken = counts(ring(sources).take(10))
+    taken = counts(Ring(sources).take(10))
     assert sorted(taken.values()) == [1] * 8 + [2]
 
 
 def test_one_that_may_not_give_now_keeps_its_place() -> None:
     sources = {"A": Source(9, barred=True), "B": Source(9), "C": Source(9)}
-    fair = ring(sources)
+    fair = Ring(sources)
     assert list(fair.take(1)) == ["B"]
     assert list(fair.take(1)) == ["C"]
     sources["A"].barred = False
@@ -155,7 +177,7 @@ def test_one_that_may_not_give_now_keeps_its_place() -> None:
 
 
 def test_one_with_nothing_left_leaves_the_ring() -> None:
-    fair = ring({"A": Source(2), "B": Source(9)})
+    fair = Ring({"A": Source(2), "B": Source(9)})
     fair.take(6)
     assert "A" not in fair
     assert "B" in fair
@@ -163,7 +185,7 @@ def test_one_with_nothing_left_leaves_the_ring() -> None:
 
 def test_a_withdrawn_source_is_not_asked() -> None:
     a = Source(9)
-    fair = ring({"A": a, "B": Source(9)})
+    fair = Ring({"A": a, "B": Source(9)})
     fair.remove("A")
     fair.take(100)
     assert a.calls == []
@@ -171,7 +193,7 @@ def test_a_withdrawn_source_is_not_asked() -> None:
 
 def test_few_records_from_many_partitions_do_not_ask_all_of_them() -> None:
     sources = {f"p{number}": Source(10) for number in range(1000)}
-    ring(sources).take(50)
+    Ring(sources).take(50)
     assert sum(len(source.calls) for source in sources.values()) == 50
 
 
@@ -182,7 +204,7 @@ def test_few_records_from_many_partitions_do_not_ask_all_of_them() -> None:
 def test_shares_are_max_min_fair(shape: list[tuple[int, int]], limit: int) -> None:
     have = {str(number): items for number, (items, _) in enumerate(shape)}
     sources = {str(n): Source(items, promised) for n, (items, promised) in enumerate(shape)}
-    taken = counts(ring(sources).take(limit))
+    taken = counts(Ring(sources).take(limit))
     assert sum(taken.values()) == min(limit, sum(have.values()))
     for key, items in have.items():
         got = taken.get(key, 0)
