@@ -22,6 +22,7 @@ from simulation.invariants.responses import Responses
 from simulation.members.application_events import ApplicationEvents
 from simulation.members.member import CoreObserver, SimulatedMember
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
@@ -125,11 +126,11 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
                 pass
 
     def _emitted(self, view: MemberView, emit: Emit) -> None:
-        if emit.event == "joining":
+        if emit.event == log_events.JOINING.name:
             self._follow_ups.decided(view, emit.fields["reason"])
-        elif emit.event == "fatal error; consumer stopped":
+        elif emit.event == log_events.FATAL_ERROR.name:
             view.failed = True
-        elif emit.event.startswith("the log was truncated"):
+        elif emit.event == log_events.LOG_TRUNCATED.name:
             raise Violation("undue truncation", f"client {view.member.client}: {emit.fields}")
 
     def call_ended(self, member: SimulatedMember) -> None:
