@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.membership.classic.member import ClassicMembership
     from asyncrevoke.client.core.membership.classic.owned_and_assigned import OwnedAndAssigned
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
-    from asyncrevoke.client.model import TopicPartition
 
 _RETRY_TIMER = "join-retry"
 _FIRST_BACKOFF = 0.05
@@ -76,7 +75,6 @@ class JoinAndSync:
         self._assignors = assignors
         self._partitions = partitions
         self._member = member
-        self._reason = ""
         self._request: JoinGroupRequest | None = None
         # Whether a JoinGroup is to be composed when the coordinator is known.
         self._due = False
@@ -109,17 +107,21 @@ class JoinAndSync:
         """Names and metadata of the assignors in the JoinGroup under way."""
         return () if self._request is None else self._request.protocols
 
-    def join(self, now: float, reason: str) -> None:
-        """Send a JoinGroup when the coordinator is known, and compose it only then: partitions may
-        be released or lost before."""
-        self._reason = reason
-        self._join(now, None, known=self._member.generation >= 0)
+    def join(self, now: float, *, known: bool, request: JoinGroupRequest | None = None) -> None:
+        """Send JoinGroup when the coordinator is known. Without a ``request`` it is composed only
+        then: partitions may be released or lost before. ``known``: with a generation."""
+        self._forget_description()
+        self._known = known
+        self._request = request
+        self._due = request is None
+        self._retried = False
+        self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_with_id(self, now: float) -> None:
         """Send the same JoinGroup with the id that the coordinator has given (KIP-394)."""
         if self._request is not None:
             request = structs.replace(self._request, member_id=self._member.member_id)
-            self._join(now, request, known=False)
+            self.join(now, known=False, request=request)
 
     def join_again(self, now: float, why: str, *, at_once: bool) -> None:
         """The assignment was not received: request it by the same JoinGroup."""
@@ -127,19 +129,11 @@ class JoinAndSync:
             raise AssertionError("no JoinGroup has led to this SyncGroup")
         request = structs.replace(self._joined_by, member_id=self._member.member_id)
         if at_once:
-            self._join(now, request, known=True)
+            self.join(now, known=True, request=request)
         else:
             self._known = True
             self._request = request
             self.join_later(now, why)
-
-    def _join(self, now: float, request: JoinGroupRequest | None, *, known: bool) -> None:
-        self._forget_description()
-        self._known = known
-        self._request = request
-        self._due = request is None
-        self._retried = False
-        self._coordinator.call_when_known("join", self._send_join, now)
 
     def join_elsewhere(self, now: float, why: str) -> None:
         """Send the same JoinGroup to the new coordinator."""
@@ -302,31 +296,25 @@ class JoinAndSync:
         member = self._member
         topics = () if member.is_leaving else tuple(sorted(member.topics))
         owned = self._partitions.report(member.topics)
-        return JoinGroupRequest(
-            group_id=self._group_id,
-            session_timeout=self._config.session_timeout,
-            rebalance_timeout=self._config.rebalance_timeout,
-            member_id=member.member_id,
-            group_instance_id=self._config.group_instance_id,
-            protocols=tuple(
-                (name, self._subscription(assignor, topics, owned))
-                for name, assignor in self._assignors.items()
-            ),
-            reason=self._reason,
-        )
-
-    def _subscription(
-        self, assignor: Assignor, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]
-    ) -> bytes:
-        generation, last = self._member.generation, self._member.last_assignment
-        return encode_subscription(
-            Subscription(
+        generation, last = member.generation, member.last_assignment
+        protocols: list[tuple[str, bytes]] = []
+        for name, assignor in self._assignors.items():
+            subscription = Subscription(
                 topics=topics,
                 owned=owned,
                 generation=generation,
                 rack=self._config.client_rack,
                 user_data=subscription_user_data(assignor, generation, owned, last, self._config),
             )
+            protocols.append((name, encode_subscription(subscription)))
+        return JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout=self._config.session_timeout,
+            rebalance_timeout=self._config.rebalance_timeout,
+            member_id=member.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocols=tuple(protocols),
+            reason=member.join_reason,
         )
 
     def _join_response_received(self, now: float, reply: Reply) -> None:

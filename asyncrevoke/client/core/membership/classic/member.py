@@ -42,6 +42,7 @@ from asyncrevoke.client.core.membership.classic.leader.group_leader import (
 from asyncrevoke.client.core.membership.classic.leave_group import LeaveGroup
 from asyncrevoke.client.core.membership.classic.owned_and_assigned import (
     OwnedAndAssigned,
+    ReceivedAssignment,
     read_assignment,
 )
 from asyncrevoke.client.core.membership.classic.state_table import (
@@ -128,6 +129,7 @@ class ClassicMembership:
         self.topics: frozenset[str] = frozenset()
         # Whether the leader of the last assignment accepts a member without topics.
         self._led_by_ours = False
+        self.join_reason = ""
         self._rejoin_owed: str | None = None
         # Whether no assignment was received since it joined without a generation.
         self._is_new = False
@@ -235,7 +237,8 @@ class ClassicMembership:
         self._wait_log.watch(
             now, _GROUP, log_events.WAITING_FOR_OTHER_MEMBERS, self._waiting_for_group
         )
-        self._requests.join(now, reason)
+        self.join_reason = reason
+        self._requests.join(now, known=self.generation >= 0)
 
     def _waiting_for_group(self) -> dict[str, object] | None:
         if self._coordinator.node is None:
@@ -320,7 +323,15 @@ class ClassicMembership:
             self._join_same_generation(now, "SyncGroup had no response", at_once=True)
         elif reply.error is ErrorCode.none:
             self._heartbeat.confirm(sent_at)
-            self._synced(now, reply.assignment)
+            self._synced_at, self._synced_generation = now, self.generation
+            self._member_id_unwritten_since = None
+            received = read_assignment(reply.assignment, self.topics, self._cluster)
+            self._log_invalid(received)
+            self._transition(ClassicTransition.SYNCED)
+            self._wait_log.forget(_GROUP)
+            self.last_assignment = LastAssignment(self.generation, received.partitions)
+            decoded = decode_assignment_user_data(received.user_data)
+            self.assignment_received(now, received.partitions, decoded)
         else:
             self._sync_failed(now, reply.error)
 
@@ -361,10 +372,7 @@ class ClassicMembership:
         else:
             self.start_join(now, "the group rebalances")
 
-    def _synced(self, now: float, data: bytes) -> None:
-        self._synced_at, self._synced_generation = now, self.generation
-        self._member_id_unwritten_since = None
-        received = read_assignment(data, self.topics, self._cluster)
+    def _log_invalid(self, received: ReceivedAssignment) -> None:
         if received.unreadable is not None:
             self._outbox.emit(
                 log_events.ASSIGNMENT_NOT_DECODED, group=self._group_id, problem=received.unreadable
@@ -373,11 +381,6 @@ class ClassicMembership:
             self._outbox.emit(
                 log_events.ASSIGNMENT_PARTLY_INVALID, group=self._group_id, problem=received.ignored
             )
-        self._transition(ClassicTransition.SYNCED)
-        self._wait_log.forget(_GROUP)
-        self.last_assignment = LastAssignment(self.generation, received.partitions)
-        decoded = decode_assignment_user_data(received.user_data)
-        self.assignment_received(now, received.partitions, decoded)
 
     # --- a rebalance: the assignment, and the partitions that it takes away -----------------------
 
