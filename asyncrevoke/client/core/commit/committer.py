@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
-from asyncrevoke.client.core.commit.kept_maps import KeptMaps
 from asyncrevoke.client.core.commit.partition_backoff import PartitionBackoff
 from asyncrevoke.client.core.commit.read_back import ReadBack
 from asyncrevoke.client.core.commit.rejected_commits import RejectedCommits, commit_error
@@ -97,12 +96,11 @@ class Committer:
         self._coordinator = coordinator
         self._assignment = assignment
         self._maps = maps
-        read_back = ReadBack(outbox, config, cluster)
-        self._kept_maps = KeptMaps(config, maps, read_back)
+        self._read_back = ReadBack(outbox, config, cluster, maps)
         self._requested = requested
         self._reactions = reactions
         self._manual = config.commit_mode == "manual"
-        self._unverified = UnverifiedCommits(outbox, read_back, coordinator, self)
+        self._unverified = UnverifiedCommits(outbox, self._read_back, coordinator, self)
         self._in_flight: _InFlightCommit | None = None
         self._due = False
         self._scheduled = False
@@ -130,10 +128,6 @@ class Committer:
     def entry(self, instance: PartitionInstance) -> CommitEntry | None:
         """What to commit for this instance now, None if the broker holds it already."""
         return self._owed(instance) if instance.can.commit else None
-
-    def is_commit_owed(self, instance: PartitionInstance) -> bool:
-        """Whether there is something to commit for it."""
-        return self.entry(instance) is not None
 
     def _owed(self, instance: PartitionInstance) -> CommitEntry | None:
         if self._config.group_id is None:
@@ -226,7 +220,8 @@ class Committer:
         }
 
     def is_satisfied(self, instance: PartitionInstance, number: int) -> bool:
-        """See :class:`.reactions.CommitterReactions`."""
+        """Whether the OffsetCommit ``number`` or a later one was acknowledged for this instance,
+        or nothing of it is owed any more."""
         return self._acknowledged_commits.get(instance, 0) >= number or self.entry(instance) is None
 
     def fail_waiters(self, error: Exception) -> None:
@@ -369,7 +364,7 @@ class Committer:
         self._rejected.accepted(now, instance)
         self._requested.acknowledged(instance, entry)
         instance.commit_acknowledged(entry.offset, entry.metadata)
-        self._kept_maps.committed(sent.node, instance, entry)
+        self._read_back.committed(sent.node, instance, entry)
         self._acknowledged_commits[instance] = sent.number
 
     def _some_acknowledged(
@@ -392,7 +387,7 @@ class Committer:
         self._delayed_by = error.name
 
     def _why_delayed(self) -> dict[str, object] | None:
-        if not any(map(self.is_commit_owed, self._assignment.live())):
+        if not any(map(self.entry, self._assignment.live())):
             return None
         return {"reason": self._delayed_by}
 
@@ -476,7 +471,8 @@ class Committer:
         rewound: list[PartitionInstance],
         complete: bool,
     ) -> None:
-        """See :class:`.reactions.CommitterReactions`."""
+        """The broker holds the right offsets of ``certain``, and older ones of ``rewound``.
+        ``complete``: whether the response has all of them."""
         for instance in rewound:
             self._requested.rewound(instance)
         if certain:

@@ -7,25 +7,9 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client.backoff import Backoff
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.core.commit.reactions import CommitRetries
+    from asyncrevoke.client.core.commit.committer import Committer
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.instance import PartitionInstance
-
-
-class _Wait:
-    """The backoff of one partition, and the end of its present delay."""
-
-    def __init__(self, backoff: Backoff) -> None:
-        self.backoff = backoff
-        self.until = 0.0
-
-    def extend(self, now: float) -> None:
-        """The commit was not accepted (again)."""
-        self.until = now + self.backoff.failed()
-
-    def end(self, now: float) -> None:
-        """End the delay now."""
-        self.until = min(self.until, now)
 
 
 class PartitionBackoff:
@@ -35,7 +19,7 @@ class PartitionBackoff:
     def __init__(
         self,
         outbox: Outbox,
-        commits: CommitRetries,
+        commits: Committer,
         *,
         timer: str,
         first: float,
@@ -46,26 +30,26 @@ class PartitionBackoff:
         self._timer = timer
         self._first = first
         self._longest = longest
-        self._waits: dict[PartitionInstance, _Wait] = {}
+        self._backoffs: dict[PartitionInstance, Backoff] = {}
+        # The ends of their present delays.
+        self._until: dict[PartitionInstance, float] = {}
 
     def add(self, now: float, instance: PartitionInstance) -> None:
         """The coordinator has not accepted a commit of this partition."""
-        wait = self._waits.get(instance)
-        if wait is None:
-            wait = self._waits[instance] = _Wait(Backoff(self._first, self._longest))
-        wait.extend(now)
+        backoff = self._backoffs.get(instance)
+        if backoff is None:
+            backoff = self._backoffs[instance] = Backoff(self._first, self._longest)
+        self._until[instance] = now + backoff.failed()
         self._arm(now)
 
     def end_wait(self, now: float, instance: PartitionInstance) -> None:
         """Commit this partition now; its backoff stays."""
-        wait = self._waits.get(instance)
-        if wait is not None:
-            wait.end(now)
+        if self.has_to_wait(now, instance):
+            self._until[instance] = now
 
     def _arm(self, now: float) -> None:
-        ahead = [wait.until for wait in self._waits.values() if wait.until > now]
-        if ahead:
-            due = min(ahead)
+        due = min((until for until in self._until.values() if until > now), default=None)
+        if due is not None:
             self._outbox.set_timer(self._timer, due, self._over, spread=(due - now) / 2)
 
     def _over(self, now: float) -> None:
@@ -74,9 +58,9 @@ class PartitionBackoff:
 
     def has_to_wait(self, now: float, instance: PartitionInstance) -> bool:
         """Whether this partition must not be committed yet."""
-        wait = self._waits.get(instance)
-        return wait is not None and wait.until > now
+        return self._until.get(instance, 0.0) > now
 
     def forget(self, instance: PartitionInstance) -> None:
         """Forget the backoff: the partition was committed, or its instance has ended."""
-        self._waits.pop(instance, None)
+        self._backoffs.pop(instance, None)
+        self._until.pop(instance, None)

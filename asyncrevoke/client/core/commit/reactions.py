@@ -1,4 +1,4 @@
-"""What commits report to the other rooms, and need to know of the membership."""
+"""What commits report to the other folders, and need to know of the membership."""
 
 from __future__ import annotations
 
@@ -62,35 +62,3 @@ class CommitReactions(Protocol):
 
     def failed(self, now: float, error: Exception) -> None:
         """No commit can succeed, or the user must know of an error."""
-
-
-class CommitRetries(Protocol):
-    """Implemented by :class:`asyncrevoke.client.core.commit.committer.Committer`."""
-
-    def flush(self, now: float, /) -> None:
-        """The backoff of a partition is over: commit what is owed."""
-
-
-class CommitterReactions(Protocol):
-    """What parts of the committer ask and report; implemented by
-    :class:`asyncrevoke.client.core.commit.committer.Committer`."""
-
-    def is_satisfied(self, instance: PartitionInstance, number: int, /) -> bool:
-        """Whether the OffsetCommit ``number`` or a later one was acknowledged for this instance,
-        or nothing of it is owed any more."""
-        ...
-
-    def is_commit_owed(self, instance: PartitionInstance, /) -> bool:
-        """Whether something of it is to be committed."""
-        ...
-
-    def verified(
-        self,
-        now: float,
-        certain: list[PartitionInstance],
-        rewound: list[PartitionInstance],
-        complete: bool,
-        /,
-    ) -> None:
-        """The broker holds the right offsets of ``certain``, and older ones of ``rewound``.
-        ``complete``: whether the response has all of them."""

@@ -12,7 +12,7 @@ from asyncrevoke.client.errors import PartitionsError, TopicAuthorizationError
 from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.core.commit.reactions import CommitRetries
+    from asyncrevoke.client.core.commit.committer import Committer
     from asyncrevoke.client.core.io.outbox import Outbox
 
 _FIRST_BACKOFF = 0.1
@@ -27,7 +27,7 @@ class RejectedCommits:
     that is rejected, it is released without a final commit.
     """
 
-    def __init__(self, outbox: Outbox, commits: CommitRetries) -> None:
+    def __init__(self, outbox: Outbox, commits: Committer) -> None:
         self._outbox = outbox
         self._log = WaitLog(outbox)
         self._backoff = PartitionBackoff(

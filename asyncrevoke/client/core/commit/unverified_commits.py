@@ -18,7 +18,7 @@ from asyncrevoke.client.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.core.commit.reactions import CommitterReactions
+    from asyncrevoke.client.core.commit.committer import Committer
     from asyncrevoke.client.core.commit.read_back import ReadBack
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
@@ -35,7 +35,7 @@ class UnverifiedCommits:
         outbox: Outbox,
         read_back: ReadBack,
         coordinator: Coordinator,
-        committer: CommitterReactions,
+        committer: Committer,
     ) -> None:
         self._outbox = outbox
         self._read_back = read_back
@@ -73,7 +73,7 @@ class UnverifiedCommits:
             for instance in self._unverified
             if (instance.revoking or (idle and not self._unverified[instance]))
             and instance.committed_offset is not None
-            and not self._committer.is_commit_owed(instance)
+            and self._committer.entry(instance) is None
         ]
         if not asked or self.verifying:
             return

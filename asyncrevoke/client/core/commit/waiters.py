@@ -11,7 +11,7 @@ from asyncrevoke.client.model import Value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.client.core.commit.reactions import CommitterReactions
+    from asyncrevoke.client.core.commit.committer import Committer
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.instance import PartitionInstance
 
@@ -27,9 +27,9 @@ class Waiter(Value, frozen=True):
 class CommitWaiters:
     """Completes each waiting call once: when all its commits are acknowledged, or cannot be."""
 
-    def __init__(self, outbox: Outbox, progress: CommitterReactions) -> None:
+    def __init__(self, outbox: Outbox, commits: Committer) -> None:
         self._outbox = outbox
-        self._progress = progress
+        self._commits = commits
         self._waiters: list[Waiter] = []
 
     def add(self, waiter: Waiter) -> bool:
@@ -48,7 +48,7 @@ class CommitWaiters:
         """Complete the calls whose commits are acknowledged."""
         for waiter in self._waiters:
             for instance in [
-                i for i, number in waiter.needs.items() if self._progress.is_satisfied(i, number)
+                i for i, number in waiter.needs.items() if self._commits.is_satisfied(i, number)
             ]:
                 del waiter.needs[instance]
         self._complete()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from unit.core.ignored_reactions import IgnoredPartitions
 from unit.core.scripted_brokers import tp
 
@@ -10,6 +12,9 @@ from asyncrevoke.client.core.io.effects import SetTimer, TimerFired
 from asyncrevoke.client.core.io.outbox import Outbox
 from asyncrevoke.client.core.partition.assignment import Assignment
 
+if TYPE_CHECKING:
+    from asyncrevoke.client.core.commit.committer import Committer
+
 TIMER = "commit-unknown-topic"
 
 
@@ -17,7 +22,9 @@ class Waiting:
     def __init__(self) -> None:
         self.outbox = Outbox()
         self.heard: list[float] = []
-        self.topics = PartitionBackoff(self.outbox, self, timer=TIMER, first=0.05, longest=2.0)
+        self.topics = PartitionBackoff(
+            self.outbox, cast("Committer", self), timer=TIMER, first=0.05, longest=2.0
+        )
         self.a, self.b = Assignment(self.outbox, IgnoredPartitions()).add([tp(0), tp(1)])
         self.outbox.take()
 
