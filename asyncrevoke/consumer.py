@@ -337,7 +337,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         check_event_loop()
         with DrainOnSignals(self._signalled, self._config.close_timeout):
             async with self:
-                await self._entered_once().handlers_ended()
+                await self._entered_once().shutdown.handlers_ended()
 
     @asynccontextmanager
     async def lifespan(
@@ -425,7 +425,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         return self._handler_host.router_for_registration()
 
     async def _terminate_if_failed(self, session: Session) -> None:
-        await session.handlers_ended()
+        await session.shutdown.handlers_ended()
         if self._handlers_failure() is not None:
             signal.raise_signal(signal.SIGTERM)
 

@@ -201,7 +201,7 @@ class HandlerHost:
                 raise
             raise first from None
         finally:
-            session.begin_close()
+            session.shutdown.begin()
             if lifespans is not None:
                 # The core waits for lifespans, even if resources could not be opened.
                 await lifespans.aclose()

@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
+from asyncrevoke.client.core.io.deadline import time_for_running
 from asyncrevoke.client.errors import ConfigError, UnreadableRecordError
 from asyncrevoke.client.model import UnreadableRecord
 from asyncrevoke.client.runtime.session.record_owners import RecordOwner
-from asyncrevoke.client.runtime.session.shutdown_deadline import time_for_running
 from asyncrevoke.client.runtime.session.status import RunningCall
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.batch import first_unfinished_offset, unfinished_records

@@ -7,11 +7,8 @@ import os
 import threading
 
 from asyncrevoke.client import log_events
+from asyncrevoke.client.core.io.deadline import until_process_ends
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
-
-# Seconds after close_timeout that the interpreter gets, and the least number of seconds.
-_LATE = 0.75
-_LEAST = 0.25
 
 
 def end_process_within(seconds: float, code: int) -> None:
@@ -22,7 +19,7 @@ def end_process_within(seconds: float, code: int) -> None:
     tasks that ignore cancellation, and for atexit functions. Call this after the consumer has
     closed, so that no record is affected.
     """
-    timer = threading.Timer(max(_LEAST, seconds + _LATE), _end, (code,))
+    timer = threading.Timer(until_process_ends(seconds), _end, (code,))
     timer.name = "asyncrevoke close_timeout"
     timer.daemon = True
     timer.start()

@@ -6,7 +6,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.runtime.session.shutdown_deadline import time_for_running
+from asyncrevoke.client.core.io.deadline import time_for_running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

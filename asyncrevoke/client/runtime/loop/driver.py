@@ -13,6 +13,12 @@ import random
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
 from asyncrevoke.client import log_events
+from asyncrevoke.client.core.io.deadline import (
+    CANCELLED_TASKS,
+    CONNECTIONS_AFTER_TASKS,
+    PASSED,
+    Deadline,
+)
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
     BackgroundHeartbeatReply,
@@ -58,10 +64,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-# Seconds that cancelled tasks have to end, and connections to close, at the least.
-_CANCELLED = 0.25
-_CLOSING = 0.4
 
 
 class Driver:
@@ -230,20 +232,20 @@ class Driver:
         if self._listener_task is not None:
             await asyncio.wait((self._listener_task,), timeout=max(0.0, until - self.now()))
 
-    async def aclose(self, until: float = 0.0) -> None:
+    async def aclose(self, deadline: Deadline = PASSED) -> None:
         """End all timers and requests, and close the connections. Idempotent.
 
-        Takes until ``until`` at most, or half a second: then sockets are closed without waiting for
-        their peers. If cancelled, closing goes on without being waited for.
+        Takes until the deadline at most, or half a second: then sockets are closed without waiting
+        for their peers. If cancelled, closing goes on without being waited for.
         """
         self._stop_sending()
         root = self._root
         if root is None:
             return
-        await asyncio.wait((root,), timeout=max(_CLOSING, until - self.now()))
+        await asyncio.wait((root,), timeout=deadline.connections(self.now()) - self.now())
         if not root.done():
             root.cancel()
-            await asyncio.wait((root,), timeout=_CLOSING - _CANCELLED)
+            await asyncio.wait((root,), timeout=CONNECTIONS_AFTER_TASKS)
 
     # --- effects -------------------------------------------------------------------------------
 
@@ -415,7 +417,7 @@ class Driver:
                 task.cancel()
             try:
                 if tasks:
-                    self._abandon((await asyncio.wait(tasks, timeout=_CANCELLED))[1])
+                    self._abandon((await asyncio.wait(tasks, timeout=CANCELLED_TASKS))[1])
                 self._decode_threads.stop()
                 if self._heartbeat_thread is not None:
                     await self._heartbeat_thread.aclose()

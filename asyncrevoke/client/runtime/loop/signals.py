@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client.core.io.deadline import until_process_ends
 from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds after the deadline for cancelled work to end, before the process is killed.
-_LATE = 0.75
 
 
 class _Drain(Value, frozen=True):
@@ -75,7 +74,7 @@ def _end_process(number: int, drains: Sequence[_Drain]) -> None:
     """End the process by the signal unless each consumer closes in time."""
     signalled = time.monotonic()
     for each in drains:
-        deadline = signalled + each.close_timeout + _LATE
+        deadline = signalled + until_process_ends(each.close_timeout)
         if not each.left.wait(max(deadline - time.monotonic(), 0)):
             os.kill(os.getpid(), number)  # the first signal has restored the default handler
 

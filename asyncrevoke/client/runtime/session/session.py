@@ -70,7 +70,7 @@ class Session:
         self._yielded_at = 0.0
         # One deadline for all waits of the shutdown.
         self.deadline = ShutdownDeadline(parts.driver.now, parts.config.close_timeout)
-        self._shutdown = Shutdown(parts, self.deadline)
+        self.shutdown = Shutdown(parts, self.deadline)
         self.membership = ConsumerMembership(parts.core, parts.driver)
         self._reader: RecordIterator | None = None
         self._delays = False
@@ -201,7 +201,7 @@ class Session:
                 "consumer; share the work with consumer.task_group() or with handlers"
             )
         self._stepping = True
-        self._shutdown.step_begun()
+        self.shutdown.step_begun()
         try:
             self._reads.report()
             if self._loop_recorder is not None:
@@ -215,9 +215,9 @@ class Session:
         finally:
             self._stepping = False
         if result is None:
-            self._shutdown.loop_ended()
+            self.shutdown.loop_ended()
         else:
-            self._shutdown.step_returned()
+            self.shutdown.step_returned()
             self._owners.observe(result)
             if reader is not None:
                 # Its records are reported when it returns them to the user.
@@ -309,10 +309,10 @@ class Session:
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self.stop)
             return
-        if self._shutdown.begun:
+        if self.shutdown.begun:
             return
-        if self._shutdown.handlers is not None:
-            self._shutdown.begin()
+        if self.shutdown.handlers is not None:
+            self.shutdown.begin()
         if self._driver.error is None:
             self.call(self.core.poller.stop)
             self._driver.wake.set()
@@ -327,7 +327,7 @@ class Session:
     @property
     def stopping(self) -> bool:
         """Whether there are no further records."""
-        return self.core.poller.stopping or self._shutdown.begun
+        return self.core.poller.stopping or self.shutdown.begun
 
     async def poll(self) -> PollResult:
         """One step; StopAsyncIteration when the consumer is stopping."""
@@ -451,7 +451,7 @@ class Session:
     @property
     def failure(self) -> BaseException | None:
         """The error that has ended the consumer or its handlers; None if there is none."""
-        handlers = self._shutdown.handlers
+        handlers = self.shutdown.handlers
         if handlers is not None and handlers.done() and not handlers.cancelled():
             error = handlers.exception()
             return self._driver.error if error is None else error
@@ -465,26 +465,18 @@ class Session:
     @property
     def closing(self) -> bool:
         """Whether the consumer rejects calls because it is closing or closed."""
-        return self._shutdown.closing
+        return self.shutdown.closing
 
     @property
     def closed(self) -> bool:
         """Whether the consumer has closed: no request is sent any more."""
         return self.closing and self._driver.stopped
 
-    async def handlers_ended(self) -> None:
-        """Return when the handlers have ended, or when the consumer has closed without them."""
-        await self._shutdown.handlers_ended()
-
     def wait_for(self, handlers: asyncio.Task[None]) -> None:
         """Let closing wait for the task that runs the handlers."""
-        self._shutdown.wait_for(handlers)
+        self.shutdown.handlers = handlers
         self._loop_recorder = None
         self._tracker.track(one_by_one=True)
-
-    def begin_close(self) -> None:
-        """Begin to close. Does not wait."""
-        self._shutdown.begin()
 
     async def aclose(self, *, graceful: bool = True) -> None:
         """Close within ``close_timeout``; see :meth:`Shutdown.aclose`."""
@@ -492,7 +484,7 @@ class Session:
         if graceful and is_called_by(self.membership, self.listener):
             raise would_wait("aclose()", "call consumer.stop() instead, and return")
         self._reads.report()
-        await self._shutdown.aclose(graceful=graceful)
+        await self.shutdown.aclose(graceful=graceful)
 
 
 def _being_cancelled() -> bool:

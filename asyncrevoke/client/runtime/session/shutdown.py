@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.io.deadline import Deadline
+from asyncrevoke.client.core.io.deadline import CALLBACKS, URGENT_CLOSE
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.runtime.session.parts import SessionParts
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
 
-# Seconds for the final commit and for leaving the group if a close does not wait for work.
-URGENT_CLOSE_SECONDS = 5.0
-# Seconds after the deadline for the listener's last callbacks, and for the journal's last rows.
-_AFTER_DEADLINE = 0.25
 # Handlers that one log line names.
 _NAMED = 20
 
@@ -41,6 +38,7 @@ class Shutdown:
         self._loop = asyncio.get_running_loop()
         # The task whose loop has the last batch, as far as is known.
         self._iterating_task: asyncio.Task[object] | None = None
+        # The task that runs the handlers; closing waits for it.
         self.handlers: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._close_requested = False
@@ -63,10 +61,6 @@ class Shutdown:
             return False
         return self._close_requested or self.handlers is None or self.handlers.done()
 
-    def wait_for(self, handlers: asyncio.Task[None]) -> None:
-        """Let closing wait for the task that runs the handlers."""
-        self.handlers = handlers
-
     def step_begun(self) -> None:
         """The loop asks for its next batch: no task works on the last one any more."""
         self._iterating_task = None
@@ -79,18 +73,14 @@ class Shutdown:
         """The loop has ended; closing need not wait for it."""
         _resolve(self._iteration_ended)
 
-    def begin(self) -> None:
-        """Begin to close unless it has begun. Does not wait."""
-        self._closing = self._close_task(None)
-
-    def _close_task(self, caller: asyncio.Task[object] | None) -> asyncio.Task[None]:
+    def begin(self, caller: asyncio.Task[object] | None = None) -> None:
+        """Begin to close unless it has begun. Does not wait; ``caller`` will."""
         if self._closing is None:
             deadline = self._deadline.begin()
             closing = self._close(caller, deadline)
             self._closing = self._loop.create_task(closing, name="asyncrevoke close")
         elif caller is not None and caller is self._iterating_task:
             self.loop_ended()
-        return self._closing
 
     async def handlers_ended(self) -> None:
         """Return when the handlers have ended, or when the consumer has closed without them."""
@@ -107,7 +97,8 @@ class Shutdown:
         cancelled again, they go on without being waited for.
         """
         self._close_requested = True
-        closing = self._close_task(asyncio.current_task())
+        self.begin(asyncio.current_task())
+        closing = cast("asyncio.Task[None]", self._closing)
         if not graceful:
             _resolve(self._urgent)
         if closing.done() and self._failure_raised:
@@ -119,7 +110,7 @@ class Shutdown:
             raise
         except asyncio.CancelledError:
             _resolve(self._urgent)
-            await asyncio.wait((closing,), timeout=URGENT_CLOSE_SECONDS)
+            await asyncio.wait((closing,), timeout=URGENT_CLOSE)
             raise
 
     async def _close(self, caller: asyncio.Task[object] | None, deadline: Deadline) -> None:
@@ -136,9 +127,9 @@ class Shutdown:
                 failure = error
         finally:
             try:
-                await self._driver.aclose(deadline.end)
+                await self._driver.aclose(deadline)
                 self._abandon_handlers()
-                await self._end_journal(deadline.end)
+                await self._end_journal(deadline)
             except Exception as error:  # noqa: BLE001 - likewise
                 failure = error if failure is None else failure
             finally:
@@ -191,11 +182,10 @@ class Shutdown:
                 await self._wait(ended, self._urgent, until=deadline.work)
             if ended is None or not ended.done():
                 if self._urgent.done():
-                    left = max(0.0, deadline.end - driver.now())
-                    deadline = Deadline.after(driver.now(), min(URGENT_CLOSE_SECONDS, left))
+                    deadline = deadline.urgent(driver.now())
                 ended = driver.ask(self._core.close, graceful=False, deadline=deadline)
-                await self._wait(ended, until=deadline.end + _AFTER_DEADLINE / 2)
-        await self._wait_for_last_callbacks(deadline.end)
+                await self._wait(ended, until=deadline.core)
+        await self._wait_for_last_callbacks(deadline)
         if ended is None:
             return deadline
         if not ended.done():
@@ -205,14 +195,14 @@ class Shutdown:
             ended.result()
         return deadline
 
-    async def _wait_for_last_callbacks(self, until: float) -> None:
+    async def _wait_for_last_callbacks(self, deadline: Deadline) -> None:
         if self.handlers is not None:
-            await self._wait(self.handlers, until=until)
+            await self._wait(self.handlers, until=deadline.end)
             if not self.handlers.done():
                 # A second time: this cancels what closes resources.
                 self.handlers.cancel()
-                await self._wait(self.handlers, until=until + _AFTER_DEADLINE)
-        await self._driver.listener_called(max(until, self._driver.now() + _AFTER_DEADLINE))
+                await self._wait(self.handlers, until=deadline.cancelled_callbacks)
+        await self._driver.listener_called(deadline.last_callbacks(self._driver.now()))
 
     def _abandon_handlers(self) -> None:
         handlers = self.handlers
@@ -220,18 +210,17 @@ class Shutdown:
             log_events.HANDLER_RESOURCES_ABANDONED.write_to(self._log)
             abandon(handlers)
 
-    async def _end_journal(self, until: float) -> None:
+    async def _end_journal(self, deadline: Deadline) -> None:
         if self._recorder is None:
             return
         ending = asyncio.ensure_future(self._recorder.aclose())
-        left = max(_AFTER_DEADLINE, until - self._driver.now())
-        await asyncio.wait((ending,), timeout=left)
+        await self._wait(ending, until=deadline.last_callbacks(self._driver.now()))
         if ending.done():
             ending.result()
             return
         log_events.SEGMENT_NOT_SEALED_IN_TIME.write_to(self._log)
         ending.cancel()
-        await asyncio.wait((ending,), timeout=_AFTER_DEADLINE)
+        await asyncio.wait((ending,), timeout=CALLBACKS)
 
     async def _wait(self, *these: asyncio.Future[Any], until: float) -> None:
         timeout = max(0.0, until - self._driver.now())

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.core.io.deadline import Deadline
+from asyncrevoke.client.core.io.deadline import CANCELLED_WORK, Deadline, time_for_running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-# Seconds that cancelled work has to end at least, however late it is.
-_LEAST = 0.05
-# Of the time that handlers have to end, how much is only for those that run: seconds, or a quarter.
-_FOR_RUNNING = 5.0
-
-
-def time_for_running(seconds: float) -> float:
-    """Of so many seconds until handlers must have ended, those in which none may start."""
-    return min(_FOR_RUNNING, seconds / 4)
 
 
 class ShutdownDeadline:
@@ -56,4 +46,4 @@ class ShutdownDeadline:
         return None if self._deadline is None else self._left(self._deadline.end)
 
     def _left(self, until: float) -> float:
-        return max(_LEAST, until - self._time())
+        return max(CANCELLED_WORK, until - self._time())
