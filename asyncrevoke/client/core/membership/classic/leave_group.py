@@ -41,7 +41,7 @@ class LeaveGroup:
         outbox: Outbox,
         config: ConsumerConfig,
         coordinator: Coordinator,
-        joining: JoinAndSync,
+        requests: JoinAndSync,
         member: ClassicMembership,
     ) -> None:
         self._outbox = outbox
@@ -50,7 +50,7 @@ class LeaveGroup:
         self._instance_id = config.group_instance_id
         self._timeout = min(config.request_timeout, _TIMEOUT)
         self._coordinator = coordinator
-        self._joining = joining
+        self._requests = requests
         self._member = member
         self._member_id = ""
         self._reason = ""
@@ -72,7 +72,7 @@ class LeaveGroup:
         self._member_id, self._reason = member_id, reason
         self._has_ended, self._error = False, None
         self._owed = bool(member_id)
-        self._joins = self._joining.hand_over(self._join_response_received)
+        self._joins = self._requests.hand_over(self._join_response_received)
         self._outbox.set_timer(_TIMER, now + self._timeout, self.end)
         self._proceed(now)
 

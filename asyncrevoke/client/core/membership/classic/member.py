@@ -4,8 +4,8 @@ A rebalance, and the states of ``state_table.py``::
 
     the group rebalances, says a heartbeat, or this member has a reason of its own
       EAGER: revoke all partitions, and wait until they are released            -> REVOKING
-    JoinGroup: the subscription, and what is owned (EAGER: nothing)             -> AWAIT_ID
-      MEMBER_ID_REQUIRED: the same JoinGroup with the id (KIP-394)              -> AWAIT_JOIN
+    JoinGroup: the subscription, and what is owned (EAGER: nothing)             -> AWAIT_JOIN
+      without a member id, until the response has one (KIP-394)                 -> AWAIT_ID
     SyncGroup: with the assignments of all members if this one leads            -> AWAIT_SYNC
     the assignment: start what is added, revoke what is owned and not assigned  -> STABLE
       while the revoked partitions drain                                        -> REVOKING

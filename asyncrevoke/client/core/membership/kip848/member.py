@@ -471,7 +471,7 @@ class ConsumerGroupMembership:
         """Stop heartbeats, and forget the assignment and the epoch."""
         self._heartbeat.stop()
         self._outbox.cancel_timer(_LEAVE_TIMER)
-        self._target.clear()
+        self._target.replace(())
         self._assigned = frozenset()
         self._unknown.note({})
         self._release_instance = False

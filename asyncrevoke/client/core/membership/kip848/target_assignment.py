@@ -42,10 +42,6 @@ class TargetAssignment:
         self._partitions = partitions
         return changed
 
-    def clear(self) -> None:
-        """Forget the assignment: there is no membership."""
-        self.replace(())
-
     def resolve(self, live: Iterable[TopicPartition], subscribed: Container[str]) -> Resolved:
         """The assignment by the present metadata; ``live`` are the partitions of this member.
 
