@@ -13,7 +13,7 @@ from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 from asyncrevoke.client.runtime.session.status import RunningCall
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.batch import first_unfinished_offset, unfinished_records
-from asyncrevoke.handlers.scheduling.in_flight_limits import HandlerInFlightLimits
+from asyncrevoke.handlers.scheduling.handler_limiter import HandlerInFlightLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -50,14 +50,14 @@ class HeldRecords:
         """Whether the last write to this topic has failed, and not because of its record."""
         return topic in self._blocked
 
-    def hold_behind(self, entry: Entry[Item], topic: str, calls: int, unsent: Unsent) -> None:
+    def hold_behind(self, entry: Entry, topic: str, calls: int, unsent: Unsent) -> None:
         """Hold a failed record whose topic is blocked, without a write."""
         self._blocked[topic].waiting[entry[1]] = entry
         self._backlog.hold(entry, calls, unsent)
 
     def write_failed(
         self,
-        entry: Entry[Item],
+        entry: Entry,
         topic: str,
         error: BaseException,
         calls: int,
@@ -148,7 +148,7 @@ class HeldRecords:
 
     def _refuse(
         self,
-        entry: Entry[Item],
+        entry: Entry,
         topic: str,
         error: BaseException,
         calls: int,
@@ -176,7 +176,7 @@ class _BlockedTopic:
         self.since = now
         self.reason = _reason(error)
         self.backoff = Backoff(_FIRST, _LONGEST)
-        self.waiting: dict[Item, Entry[Item]] = {}
+        self.waiting: dict[Item, Entry] = {}
         self.trial: Item | None = None
         self.timer: Timer | None = None
 

@@ -10,7 +10,6 @@ from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.client.runtime.session.membership_guard import may_begin
 from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
-from asyncrevoke.handlers.execution.shared_topic_times import SharedTopicTimes
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
     Item,
@@ -18,7 +17,7 @@ from asyncrevoke.handlers.policy.batch import (
     unfinished_records,
 )
 from asyncrevoke.handlers.policy.results import lacks_return_annotation
-from asyncrevoke.handlers.scheduling.attempt_state import TRACED
+from asyncrevoke.handlers.scheduling.attempts import TRACED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.batch import Unsent
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup, RecordMatcher
-    from asyncrevoke.handlers.scheduling.attempt_state import AttemptState
+    from asyncrevoke.handlers.scheduling.attempts import AttemptState
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Dispatcher:
-    """Implements :class:`PoolDispatch`: prepares topics, calls handlers, and reports the results.
+    """Prepares topics, calls handlers, and reports the results.
 
     ``calls`` and ``completed`` are called for each record, so their functions are chosen
     once, by whether the consumer has batches or a journal.
@@ -197,7 +196,7 @@ class Dispatcher:
             if chosen:
                 self._backlog.trace(chosen)
 
-    # -- PoolDispatch ----------------------------------------------------------------------------
+    # -- ends of calls ---------------------------------------------------------------------------
 
     def call_raised(self, item: Item, seconds: float, error: BaseException, /) -> None:
         """Report the error of a handler to observers; other errors are ignored.
@@ -231,7 +230,7 @@ class Dispatcher:
         if self.call_times is not None and self._observers is not None:
             self._report_times(self.call_times, self._observers)
 
-    def handle_failure(self, entry: Entry[Item], error: BaseException, /) -> bool:
+    def handle_failure(self, entry: Entry, error: BaseException, /) -> bool:
         """Apply the handler's failure policy; True if the item is done in spite of the failure."""
         return self._failures.apply(entry, self.handler_of(entry[1]), error)
 
@@ -371,3 +370,30 @@ class Dispatcher:
             elif times:
                 every[topic] = []
                 observers.on_handlers_completed(self._handlers[topic].name, topic, times)
+
+
+class SharedTopicTimes:
+    """The times of calls of a topic with several handlers, by handler.
+
+    A worker appends the seconds of a call; :meth:`returned` has named the handler before.
+    """
+
+    __slots__ = ("_handler", "_seconds")
+
+    def __init__(self) -> None:
+        self._handler: str | None = None
+        self._seconds: dict[str, list[float]] = {}
+
+    def returned(self, handler: str | None) -> None:
+        """A call of this handler has returned; None: the next time is not that of a call."""
+        self._handler = handler
+
+    def append(self, seconds: float) -> None:
+        """Add the seconds of the call that has returned."""
+        if self._handler is not None:
+            self._seconds.setdefault(self._handler, []).append(seconds)
+
+    def take(self) -> dict[str, list[float]]:
+        """Return the seconds of the calls since the last :meth:`take`, by handler."""
+        seconds, self._seconds = self._seconds, {}
+        return seconds

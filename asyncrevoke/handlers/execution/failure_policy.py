@@ -63,8 +63,7 @@ class StopReactions(Protocol):
 class FailurePolicy:
     """Applies ``retry``, ``retry_topic``, ``dead_letter`` and ``on_error`` of handlers.
 
-    Implements :class:`BatchSink`, by which the call of a batch completes, skips and sends single
-    records. ``held`` are the failed records that wait until another topic takes them.
+    ``held`` are the failed records that wait until another topic takes them.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class FailurePolicy:
         # Topics of which a record was skipped because no handler takes it.
         self._with_unmatched: set[str] = set()
 
-    def apply(self, entry: Entry[Item], handler: Handler, error: BaseException) -> bool:
+    def apply(self, entry: Entry, handler: Handler, error: BaseException) -> bool:
         """Decide about a failed item. Returns True if no record of it is left: the item is done."""
         item = entry[1]
         calls = self._backlog.calls_of(item)
@@ -133,7 +132,7 @@ class FailurePolicy:
         """Stop the consumer or the task group."""
         self._reactions.stop_after_failure(error)
 
-    # -- BatchSink -------------------------------------------------------------------------------
+    # -- single records, also of batches ---------------------------------------------------------
 
     def original(self, record: Record) -> Record:
         """The record that a record of a retry topic was before it failed."""
@@ -212,9 +211,7 @@ class FailurePolicy:
 
     # -- failures --------------------------------------------------------------------------------
 
-    def _record_failed(
-        self, entry: Entry[Item], failed: Unsent, handler: Handler, calls: int
-    ) -> bool:
+    def _record_failed(self, entry: Entry, failed: Unsent, handler: Handler, calls: int) -> bool:
         record, error, _ = failed
         if self.may_retry(record, handler, error, calls):
             self._retry(entry, error, handler, calls)
@@ -233,7 +230,7 @@ class FailurePolicy:
 
     def _batch_failed(
         self,
-        entry: Entry[Item],
+        entry: Entry,
         batch: HandlerBatch,
         error: BaseException,
         handler: Handler,
@@ -268,9 +265,7 @@ class FailurePolicy:
             return True
         return False
 
-    def _retry(
-        self, entry: Entry[Item], error: BaseException, handler: Handler, calls: int
-    ) -> None:
+    def _retry(self, entry: Entry, error: BaseException, handler: Handler, calls: int) -> None:
         item = entry[1]
         if not self._backlog.may_retry(item):
             self._abandon(entry, error, handler)
@@ -283,13 +278,13 @@ class FailurePolicy:
         self._report("retried", item, handler, error)
         self._backlog.retry_later(entry, delay, calls)
 
-    def _abandon(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
+    def _abandon(self, entry: Entry, error: BaseException, handler: Handler) -> None:
         """Make no further attempt: the next owner of the partition gets the records."""
         self._warn(log_events.FAILED_WHILE_STOPPING, entry[1], handler, error)
         self._report("abandoned", entry[1], handler, error)
         self._backlog.abandon_lane(entry)
 
-    def _apply_on_error(self, entry: Entry[Item], error: BaseException, handler: Handler) -> None:
+    def _apply_on_error(self, entry: Entry, error: BaseException, handler: Handler) -> None:
         """Pause or stop; the caller handles ``on_error="skip"``."""
         if isinstance(handler.on_error, Pause):
             self._pause_and_probe(entry, error, handler, handler.on_error)
@@ -299,7 +294,7 @@ class FailurePolicy:
             self._stop_consumer(entry, error, handler)
 
     def _stop_consumer(
-        self, entry: Entry[Item], error: BaseException, handler: Handler, reason: str | None = None
+        self, entry: Entry, error: BaseException, handler: Handler, reason: str | None = None
     ) -> None:
         item = entry[1]
         # The traceback follows when running calls have ended.
@@ -314,7 +309,7 @@ class FailurePolicy:
         self.stop(error)
 
     def _pause_and_probe(
-        self, entry: Entry[Item], error: BaseException, handler: Handler, pause: Pause
+        self, entry: Entry, error: BaseException, handler: Handler, pause: Pause
     ) -> None:
         """Pause the partition until another attempt at this item succeeds.
 
@@ -359,7 +354,7 @@ class FailurePolicy:
 
     def _not_sent(
         self,
-        entry: Entry[Item],
+        entry: Entry,
         error: BaseException,
         handler: Handler,
         topic: str,
@@ -376,7 +371,7 @@ class FailurePolicy:
 
     def _pause_partition(
         self,
-        entry: Entry[Item],
+        entry: Entry,
         error: BaseException,
         handler: Handler,
         unsent_to: str | None = None,

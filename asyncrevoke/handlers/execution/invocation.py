@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.client import log_events
-from asyncrevoke.client.model import FailurePause, Record
+from asyncrevoke.client.model import Record
 from asyncrevoke.client.runtime.session.membership_guard import may_begin
 from asyncrevoke.handlers.execution.time_limit import TimeLimit
-from asyncrevoke.handlers.policy.batch import first_unfinished_offset, log_fields
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.middleware import compose_middleware
 
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
-    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.policy.middleware import CallNext, MiddlewareChain
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
@@ -174,8 +170,7 @@ class HandlerInvoker:
             call = partial(tracer.call, handler.name, context.records, attempt, call)
         if longest is None:
             return call()
-        limited = _LimitedCall(self._log, self._backlog, item, handler)
-        return TimeLimit(self._clock, longest, limited).run(call)
+        return TimeLimit(self._clock, self._log, self._backlog, item, handler, longest).run(call)
 
 
 class _Arguments(NamedTuple):
@@ -185,35 +180,3 @@ class _Arguments(NamedTuple):
     attempt: int
     records: list[Record] | None
     call: Callable[[HandlerContext], Awaitable[object]]
-
-
-class _LimitedCall:
-    """Reacts when one call takes long."""
-
-    def __init__(self, log: HandlerLogger, backlog: Backlog, item: Item, handler: Handler) -> None:
-        self._log = log
-        self._backlog = backlog
-        self._item = item
-        self._handler = handler
-
-    def half_elapsed(self) -> None:
-        """Warn."""
-        log_events.HALF_OF_MAX_HANDLER_TIME.write_to(self._log, **self._fields())
-
-    def cancellation_ignored(self) -> None:
-        """Pause the partition."""
-        log_events.HANDLER_DID_NOT_EXIT.write_to(self._log, **self._fields())
-        if not self._backlog.is_paused_by_failure(self._item):
-            reason = FailurePause(
-                *self._item.topic_partition,
-                first_unfinished_offset(self._item),
-                self._handler.name,
-                "HandlerTimeoutError: the handler did not exit when cancelled",
-                self._backlog.calls_of(self._item),
-                math.inf,
-            )
-            self._backlog.pause_after_failure(self._item, reason)
-
-    def _fields(self) -> dict[str, object]:
-        fields = log_fields(self._item, self._handler.name)
-        return fields | {"max_handler_time": self._handler.max_handler_time}

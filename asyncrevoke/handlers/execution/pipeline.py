@@ -9,13 +9,12 @@ from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
 from asyncrevoke.handlers.execution.dispatch import Dispatcher
 from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
 from asyncrevoke.handlers.execution.invocation import HandlerInvoker
-from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, first_unfinished_offset
+from asyncrevoke.handlers.execution.worker_pool import WorkerPool
+from asyncrevoke.handlers.policy.batch import Item, first_unfinished_offset
 from asyncrevoke.handlers.scheduling.backlog import Backlog
-from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
+from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter, call_limits
 from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering, handler_ordering
-from asyncrevoke.handlers.scheduling.in_flight_limits import call_limits
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
-from asyncrevoke.handlers.workers.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
-    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
 
 
@@ -59,10 +57,8 @@ class HandlerPipeline:
                 producer.prepare(topic)
             self._publisher = ResultPublisher(producer, self)
         order_by = context.order_by
-        self._lanes: LaneQueue[Item] = LaneQueue(
-            None if callable(order_by) else order_by, context.null_keys
-        )
-        self.backlog = Backlog(source, self._lanes, context.clock, self)
+        lanes = LaneQueue(None if callable(order_by) else order_by, context.null_keys)
+        self.backlog = Backlog(source, lanes, context.clock, self)
         histories = RetryHistories(lookup, context.log)
         invoker = HandlerInvoker(context, lookup, membership, self.backlog, histories)
         self.failures = FailurePolicy(context, source, self.backlog, histories, stop_reactions)
@@ -76,8 +72,8 @@ class HandlerPipeline:
             self.failures,
             self._publisher,
         )
-        self.pool: WorkerPool[Item] = WorkerPool(
-            self._lanes,
+        self.pool = WorkerPool(
+            lanes,
             self.dispatcher,
             context.concurrency,
             membership,
@@ -87,10 +83,12 @@ class HandlerPipeline:
     def ordering_of(self, handler: Handler) -> HandlerOrdering:
         """Make the ordering of a handler, once, with a limiter if the handler has limits."""
         context, limits = self._context, call_limits(self._lookup, handler)
-        limiter: HandlerLimiter[Entry[Item]] | None = None
+        limiter: HandlerLimiter | None = None
         if limits.delay_calls:
-            limiter = HandlerLimiter(context.clock, limits.concurrency, limits.rate, self)
-        ordering = handler_ordering(handler, context.order_by, context.null_keys, limiter, self)
+            limiter = HandlerLimiter(context.clock, limits.concurrency, limits.rate, self.backlog)
+        ordering = handler_ordering(
+            handler, context.order_by, context.null_keys, limiter, self.backlog
+        )
         self._orderings[id(handler)] = ordering
         return ordering
 
@@ -124,21 +122,6 @@ class HandlerPipeline:
                 self.backlog.abandon(item)
 
     # -- reactions -------------------------------------------------------------------------------
-
-    def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
-        """A batch is assembled: queue it."""
-        self.backlog.put_batch(partition, batch)
-        self.pool.notify()
-
-    def retry_due(self, entry: Entry[Item]) -> None:
-        """The next attempt of an entry is due: queue it."""
-        self.backlog.retry_due(entry)
-        self.pool.notify()
-
-    def limiter_permits(self, limiter: HandlerLimiter[Entry[Item]]) -> None:
-        """A rate limit permits further calls: queue entries that wait for it."""
-        self._lanes.queue_permitted(limiter)
-        self.pool.notify()
 
     def record_completed(self, record: Record) -> None:
         """A handler has returned no result, or all its results are acknowledged."""
@@ -177,10 +160,6 @@ class HandlerPipeline:
             for record in left:
                 self.backlog.abandon(record)
         self.pool.notify()
-
-    def ordering_failed(self, record: Record, error: BaseException) -> None:
-        """A user's ``order_by`` function has failed: the record fails when it is taken."""
-        self.backlog.fail_when_taken(record, error)
 
     def entries_ready(self) -> None:
         """Entries may be ready: wake workers."""

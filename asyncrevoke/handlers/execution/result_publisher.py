@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client.producing.encoding import encode_key, encode_value
 from asyncrevoke.client.producing.message import SAME_KEY, Message
@@ -21,25 +21,10 @@ if TYPE_CHECKING:
     from asyncrevoke.client.producing.message import Headers
     from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.client.producing.publish_spans import PublishSpans
+    from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
-
-
-class ResultReactions(Protocol):
-    """Reacts to the end of results that were queued after their handlers had returned.
-
-    Implemented by :class:`HandlerPipeline`.
-    """
-
-    def record_completed(self, record: Record) -> None:
-        """The handler has returned no result, or all its results are acknowledged."""
-
-    def results_acknowledged(self, records: Sequence[Record]) -> None:
-        """The results of these records are acknowledged."""
-
-    def results_failed(self, records: Sequence[Record], error: Exception) -> None:
-        """The results of these records cannot be published."""
 
 
 class ResultPublisher:
@@ -50,9 +35,9 @@ class ResultPublisher:
     All other calls return when their results are acknowledged.
     """
 
-    def __init__(self, producer: Producer, reactions: ResultReactions) -> None:
+    def __init__(self, producer: Producer, pipeline: HandlerPipeline) -> None:
         self._producer = producer
-        self._reactions = reactions
+        self._pipeline = pipeline
 
     @property
     def queued(self) -> int:
@@ -113,8 +98,8 @@ class ResultPublisher:
         """
         topic = handler.publish_to
         assert topic is not None
-        completed, begin_group = self._reactions.record_completed, self._producer.begin_group
-        sink = _DirectResults(self._reactions, handler.name, self._producer.observer)
+        completed, begin_group = self._pipeline.record_completed, self._producer.begin_group
+        sink = _DirectResults(self._pipeline, handler.name, self._producer.observer)
         group = ResultGroup(topic, sink)
         values = group.values
         add_record, add_value = group.records.append, values.append
@@ -144,7 +129,7 @@ class ResultPublisher:
         self, topic: str, value: object, record: Record, handler: str
     ) -> None:
         await self.publish(topic, value, record, handler)
-        self._reactions.record_completed(record)
+        self._pipeline.record_completed(record)
 
     async def publish(self, topic: str, value: object, record: Record, handler: str) -> None:
         """Publish a value, or a list of values; returns when all are acknowledged."""
@@ -184,11 +169,11 @@ class _DirectResults:
 
     def __init__(
         self,
-        reactions: ResultReactions,
+        pipeline: HandlerPipeline,
         handler: str,
         observer: ResultObserver | None,
     ) -> None:
-        self._reactions = reactions
+        self._pipeline = pipeline
         self._handler = handler
         self._observer = observer
 
@@ -198,11 +183,11 @@ class _DirectResults:
         """Report the records as acknowledged."""
         if self._observer is not None:
             self._observer.on_results_published(self._handler, partition.topic, len(tokens))
-        self._reactions.results_acknowledged(cast("Sequence[Record]", tokens))
+        self._pipeline.results_acknowledged(cast("Sequence[Record]", tokens))
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
         """Report the records as failed."""
-        self._reactions.results_failed(cast("Sequence[Record]", tokens), error)
+        self._pipeline.results_failed(cast("Sequence[Record]", tokens), error)
 
 
 def _as_list(value: object) -> list[object]:

@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+import math
+from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import HandlerTimeoutError
+from asyncrevoke.client.model import FailurePause
 from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
+from asyncrevoke.handlers.policy.batch import first_unfinished_offset, log_fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from asyncrevoke.handlers.policy.batch import Item
+    from asyncrevoke.handlers.policy.log import HandlerLogger
+    from asyncrevoke.handlers.policy.registration import Handler
+    from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
 
 
-class TimeLimitReactions(Protocol):
-    """Reacts when a call takes long. Implemented by :class:`_LimitedCall`."""
-
-    def half_elapsed(self) -> None:
-        """The call has taken half of its time."""
-
-    def cancellation_ignored(self) -> None:
-        """The call still runs 5 s after it was cancelled."""
-
-
 class TimeLimit:
-    """Cancels one call after ``seconds``."""
+    """Warns after half of ``seconds``, and cancels the call after all of them.
 
-    def __init__(self, clock: HandlerClock, seconds: float, reactions: TimeLimitReactions) -> None:
+    It pauses the partition of a call that ignores the cancellation.
+    """
+
+    def __init__(
+        self,
+        clock: HandlerClock,
+        log: HandlerLogger,
+        backlog: Backlog,
+        item: Item,
+        handler: Handler,
+        seconds: float,
+    ) -> None:
         self._clock = clock
+        self._log = log
+        self._backlog = backlog
+        self._item = item
+        self._handler = handler
         self._seconds = seconds
-        self._reactions = reactions
         self._expired = False
         self._timer: Timer | None = None
         self._task: asyncio.Task[object] | None = None
@@ -63,15 +75,33 @@ class TimeLimit:
         """Undo the cancellation by the limit, if any; return whether it was the only one."""
         return self._expired and task.uncancel() <= cancelling
 
-    def _half(self) -> None:
-        self._start_timer(self._seconds / 2, self._expire)
-        self._reactions.half_elapsed()
-
     def _expire(self) -> None:
         assert self._task is not None
         self._expired = True
-        self._start_timer(HANDLER_GRACE, self._reactions.cancellation_ignored)
+        self._start_timer(HANDLER_GRACE, self._cancellation_ignored)
         self._task.cancel()
 
     def _start_timer(self, delay: float, callback: Callable[[], None]) -> None:
         self._timer = self._clock.call_later(delay, callback)
+
+    def _half(self) -> None:
+        self._start_timer(self._seconds / 2, self._expire)
+        log_events.HALF_OF_MAX_HANDLER_TIME.write_to(self._log, **self._fields())
+
+    def _cancellation_ignored(self) -> None:
+        """The call still runs 5 s after it was cancelled: pause the partition."""
+        log_events.HANDLER_DID_NOT_EXIT.write_to(self._log, **self._fields())
+        if not self._backlog.is_paused_by_failure(self._item):
+            reason = FailurePause(
+                *self._item.topic_partition,
+                first_unfinished_offset(self._item),
+                self._handler.name,
+                "HandlerTimeoutError: the handler did not exit when cancelled",
+                self._backlog.calls_of(self._item),
+                math.inf,
+            )
+            self._backlog.pause_after_failure(self._item, reason)
+
+    def _fields(self) -> dict[str, object]:
+        fields = log_fields(self._item, self._handler.name)
+        return fields | {"max_handler_time": self._seconds}

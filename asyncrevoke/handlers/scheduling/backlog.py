@@ -10,13 +10,13 @@ from asyncrevoke.handlers.policy.batch import (
     first_unfinished_offset,
     unfinished_records,
 )
-from asyncrevoke.handlers.scheduling.attempt_state import TRACED, AttemptState
-from asyncrevoke.handlers.scheduling.batch_assembler import BatchAssembler, BatchReactions
-from asyncrevoke.handlers.scheduling.retry_queue import (
+from asyncrevoke.handlers.scheduling.attempts import (
+    TRACED,
+    AttemptState,
     ProbedPause,
     RetryQueue,
-    RetryReactions,
 )
+from asyncrevoke.handlers.scheduling.batch_assembler import BatchAssembler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.batch import Unsent
     from asyncrevoke.handlers.policy.registration import BatchOptions, Handler
     from asyncrevoke.handlers.scheduling.clock import HandlerClock
+    from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
     from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
 
 
-class BacklogReactions(BatchReactions, RetryReactions, Protocol):
+class BacklogReactions(Protocol):
     """Reacts to the events of a backlog. Implemented by :class:`HandlerPipeline`."""
 
     def entries_ready(self) -> None:
@@ -49,15 +50,15 @@ class Backlog:
     def __init__(
         self,
         source: TakenRecords,
-        lanes: LaneQueue[Item],
+        lanes: LaneQueue,
         clock: HandlerClock,
         reactions: BacklogReactions,
     ) -> None:
         self._source = source
         self._lanes = lanes
         self._reactions = reactions
-        self._assembler = BatchAssembler(clock, reactions)
-        self._retries = RetryQueue(clock, reactions)
+        self._assembler = BatchAssembler(clock, self)
+        self._retries = RetryQueue(clock, self)
         self.attempts: dict[Item, AttemptState] = {}
         # Partitions that a failure has paused until resume(), with the offset tracker of that time.
         self._paused_by_failure: dict[TopicPartition, tuple[int, FailurePause]] = {}
@@ -87,10 +88,11 @@ class Backlog:
         self._batch_orderings[partition] = ordering
         self._assembler.put(partition, records, options, one_at_a_time=ordering.one_batch_at_a_time)
 
-    def put_batch(self, partition: TopicPartition, batch: HandlerBatch) -> None:
+    def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
         """Put a batch into lanes."""
         ordering = self._batch_orderings[partition]
         self._lanes.put(partition, [batch], ordering.lane_keys, ordering.limiter)
+        self._reactions.entries_ready()
 
     def fail_when_taken(self, record: Record, error: BaseException) -> None:
         """Before a put: the first attempt of this record fails with ``error``, without a call."""
@@ -150,12 +152,12 @@ class Backlog:
             or self._source.is_revoking(item.topic_partition)
         )
 
-    def retry_later(self, entry: Entry[Item], delay: float, calls: int) -> None:
+    def retry_later(self, entry: Entry, delay: float, calls: int) -> None:
         """Call an entry again after ``delay`` seconds; its lane waits. ``calls`` were made."""
         self.attempts.setdefault(entry[1], AttemptState(calls))
         self._retries.put(entry, delay)
 
-    def retry_due(self, entry: Entry[Item]) -> None:
+    def retry_due(self, entry: Entry) -> None:
         """Let an entry start whose wait is over."""
         pause = self._probed_pauses.get(entry[0].partition)
         state = self.attempts.get(entry[1])
@@ -166,12 +168,18 @@ class Backlog:
             self.write_again(entry)
         else:
             self._lanes.requeue(entry)
+        self._reactions.entries_ready()
+
+    def limiter_permits(self, limiter: HandlerLimiter) -> None:
+        """A rate limit permits further calls: let entries start that wait for it."""
+        self._lanes.queue_permitted(limiter)
+        self._reactions.entries_ready()
 
     def retry_started(self, item: Item) -> None:
         """The next attempt begins."""
         self._retries.attempt_started(item)
 
-    def send_next(self, entry: Entry[Item], calls: int, unsent: Unsent | None = None) -> None:
+    def send_next(self, entry: Entry, calls: int, unsent: Unsent | None = None) -> None:
         """Let a worker write a failed record, or the unsent records of a batch, to another topic.
 
         ``unsent`` is the record. A revocation waits for the write.
@@ -183,7 +191,7 @@ class Backlog:
 
     def hold(
         self,
-        entry: Entry[Item],
+        entry: Entry,
         calls: int,
         unsent: Unsent | None = None,
         *,
@@ -208,7 +216,7 @@ class Backlog:
         """Whether the item's partition is paused."""
         return self._source.is_paused(item.topic_partition)
 
-    def write_again(self, entry: Entry[Item]) -> None:
+    def write_again(self, entry: Entry) -> None:
         """Let a worker write a held record. A revocation waits for the write."""
         if self.is_held(entry[1]):
             self._retries.attempt_started(entry[1])
@@ -237,7 +245,7 @@ class Backlog:
         if isinstance(item, HandlerBatch):
             self.batch_ended(item)
 
-    def abandon_lane(self, entry: Entry[Item]) -> None:
+    def abandon_lane(self, entry: Entry) -> None:
         """Abandon a started entry, and the items behind it in its lane."""
         item = entry[1]
         if isinstance(item, HandlerBatch):
@@ -285,20 +293,16 @@ class Backlog:
         returns, and before the last started one, are still handled: a gap. Returns whether there is
         one; :meth:`drop_gap` drops it.
         """
-        return self._drop_all_but_gaps(partition)
-
-    def drop_gap(self, partition: TopicPartition) -> None:
-        """Drop what is left of a gap. Running items end."""
-        self._stop_partition(partition, 0)
-
-    def _drop_all_but_gaps(self, partition: TopicPartition) -> bool:
-        """Returns whether there is a gap."""
         self._lanes.resume(partition)
         records = self._unstarted(partition)
         first = self._source.droppable_from(partition, records) if records else 0
         self._stop_partition(partition, first)
         self._lanes.run_longest_lane_last(partition)
         return first > 0 and bool(self._unstarted(partition))
+
+    def drop_gap(self, partition: TopicPartition) -> None:
+        """Drop what is left of a gap. Running items end."""
+        self._stop_partition(partition, 0)
 
     def _unstarted(self, partition: TopicPartition) -> list[Record]:
         """The records of the partition's current tracker that no call has received."""
@@ -396,7 +400,7 @@ class Backlog:
         ]
         return [*(pause.reason for pause in self._probed_pauses.values()), *until_resumed]
 
-    def pause_until_success(self, entry: Entry[Item], reason: FailurePause) -> bool:
+    def pause_until_success(self, entry: Entry, reason: FailurePause) -> bool:
         """Start no item of this failed entry's partition until another attempt at it succeeds.
 
         The attempt begins after ``reason.probe_after`` seconds. Of several such entries of a
@@ -461,7 +465,7 @@ class Backlog:
         self._stopping = True
         found = False
         for partition in self.partitions():
-            if self._drop_all_but_gaps(partition):
+            if self.revocation_announced(partition):
                 found = True
             else:
                 self._drop_never_started(partition)

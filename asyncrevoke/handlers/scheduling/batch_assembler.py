@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from asyncrevoke.handlers.policy.batch import HandlerBatch
 
@@ -12,14 +12,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.handlers.policy.registration import BatchOptions
+    from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
-
-
-class BatchReactions(Protocol):
-    """Reacts to an assembled batch. Implemented by :class:`HandlerPipeline`."""
-
-    def batch_assembled(self, partition: TopicPartition, batch: HandlerBatch) -> None:
-        """Handle this batch."""
 
 
 class _PartitionRecords:
@@ -80,9 +74,9 @@ class _PartitionRecords:
 class BatchAssembler:
     """Forms a batch at ``max_records``, or ``max_wait`` after its first record arrived."""
 
-    def __init__(self, clock: HandlerClock, reactions: BatchReactions) -> None:
+    def __init__(self, clock: HandlerClock, backlog: Backlog) -> None:
         self._clock = clock
-        self._reactions = reactions
+        self._backlog = backlog
         self._partitions: dict[TopicPartition, _PartitionRecords] = {}
 
     def put(
@@ -157,11 +151,11 @@ class BatchAssembler:
                     self._clock, wait, lambda: self._first_has_waited(partition, collected)
                 )
                 return
-            self._reactions.batch_assembled(partition, collected.take_batch())
+            self._backlog.batch_assembled(partition, collected.take_batch())
 
     def _first_has_waited(self, partition: TopicPartition, collected: _PartitionRecords) -> None:
         """Form a batch without asking the clock, which may be a rounding error before the timer."""
         collected.stop_timer()
         if collected.records:
-            self._reactions.batch_assembled(partition, collected.take_batch())
+            self._backlog.batch_assembled(partition, collected.take_batch())
             self._form(partition, collected)

@@ -1,32 +1,29 @@
-"""The limits of one handler: how many calls run at once, and how many begin within a time."""
+"""The limits of handlers: how many calls run at once, how many begin within a time, and how many
+records may be in flight."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from asyncrevoke.handlers.blocking.run_in import default_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.handlers.policy.limits import RateLimit
+    from asyncrevoke.handlers.policy.limits import HandlerLimits, RateLimit
+    from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
+    from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
+    from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
-# An entry of a lane: its second element is the item, its third the number of its put.
-E = TypeVar("E", bound="tuple[Any, Any, int] | tuple[Any, Any, int, Any]")
 Place: TypeAlias = Literal["first", "put_order", "last"]
 
 # Seconds for which a timer that fired a rounding error too early is at least set again.
 _LEAST_WAIT = 1e-6
 
 
-class LimiterReactions(Protocol[E]):
-    """Reacts when a rate limit permits further calls. Implemented by :class:`HandlerPipeline`."""
-
-    def limiter_permits(self, limiter: HandlerLimiter[E]) -> None:
-        """Start entries that wait in this limiter."""
-
-
-class HandlerLimiter(Generic[E]):
+class HandlerLimiter:
     """Permits entries to start, or keeps them waiting in order.
 
     ``concurrency`` limits the permitted entries whose calls have not ended. ``rate`` limits the sum
@@ -42,21 +39,21 @@ class HandlerLimiter(Generic[E]):
         clock: HandlerClock,
         concurrency: int | None,
         rate: RateLimit | None,
-        reactions: LimiterReactions[E],
+        backlog: Backlog,
     ) -> None:
         self._clock = clock
         self._concurrency = concurrency
         self._rate = rate
-        self._reactions = reactions
+        self._backlog = backlog
         self._timer: Timer | None = None
         # Permitted items, and whether the call of each has begun.
         self._permitted: dict[object, bool] = {}
         self._not_begun = 0
         # When the calls of the last ``per`` seconds began.
         self._began: deque[float] = deque()
-        self.waiting: deque[E] = deque()
+        self.waiting: deque[Entry] = deque()
 
-    def try_start(self, entry: E, place: Place = "last") -> bool:
+    def try_start(self, entry: Entry, place: Place = "last") -> bool:
         """Return whether the entry is permitted; otherwise it waits.
 
         ``place`` is its place among the waiting entries: ``"put_order"`` is before those that were
@@ -73,7 +70,7 @@ class HandlerLimiter(Generic[E]):
         self._set_timer()
         return False
 
-    def next_permitted(self) -> E | None:
+    def next_permitted(self) -> Entry | None:
         """Permit and return the first waiting entry; None if none waits, or a limit is reached."""
         entry = None
         if self.waiting and self._has_capacity():
@@ -96,7 +93,7 @@ class HandlerLimiter(Generic[E]):
         if self._permitted.pop(item, None) is False:
             self._not_begun -= 1
 
-    def drop(self, unwanted: Callable[[E], bool]) -> list[E]:
+    def drop(self, unwanted: Callable[[Entry], bool]) -> list[Entry]:
         """Remove and return the waiting entries for which ``unwanted`` is true."""
         dropped = [entry for entry in self.waiting if unwanted(entry)]
         if dropped:
@@ -137,4 +134,46 @@ class HandlerLimiter(Generic[E]):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self._reactions.limiter_permits(self)
+        self._backlog.limiter_permits(self)
+
+
+def call_limits(lookup: HandlerLookup, handler: Handler) -> HandlerLimits:
+    """The limits of a handler's calls.
+
+    A handler without ``concurrency`` that runs in processes or interpreters is limited to one call
+    per CPU, unless it shares a topic: a limit would delay the records of the other handlers.
+    """
+    limits, run_in = handler.limits, handler.run_in
+    if run_in is None or limits.concurrency is not None:
+        return limits
+    if any(lookup.matcher_of(topic) is not None for topic in handler.topics):
+        return limits
+    return limits._replace(concurrency=default_calls(run_in))
+
+
+class HandlerInFlightLimits:
+    """How many records of each handler may be in flight, by the handler's number and name.
+
+    A handler with limits, but without ``max_in_flight``, gets an equal share of the consumer's:
+    otherwise its waiting records would leave no room for those of other handlers.
+    """
+
+    def __init__(self, lookup: HandlerLookup, max_in_flight: int) -> None:
+        self._lookup = lookup
+        self._limits: dict[int, tuple[str, int]] = {}
+        handlers = lookup.handlers
+        share = max(1, max_in_flight // len(handlers)) if handlers else max_in_flight
+        for number, handler in enumerate(handlers):
+            most = handler.limits.max_in_flight
+            if most is None and call_limits(lookup, handler).delay_calls:
+                most = max(share, 1 if handler.batch is None else handler.batch.max_records)
+            if most is not None and most < max_in_flight:
+                self._limits[id(handler)] = f"{number}: {handler.name}", most
+
+    def __bool__(self) -> bool:
+        return bool(self._limits)
+
+    def of_topic(self, topic: str) -> tuple[str, int] | None:
+        """The limit of the topic's handler; None if it has none."""
+        handler = self._lookup.get(topic)
+        return None if handler is None else self._limits.get(id(handler))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.config.record_function import function_name
@@ -10,8 +10,7 @@ from asyncrevoke.client.model import UnreadableRecord
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
-from asyncrevoke.handlers.scheduling.lane_keys import NO_LANE, LaneKeys, lane_keys_by_name
-from asyncrevoke.handlers.scheduling.partition_lanes import Entry
+from asyncrevoke.handlers.scheduling.partition_lanes import NO_LANE, LaneKeys, lane_keys_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -19,13 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import NullKeys, OrderBy
     from asyncrevoke.client.model import Record
     from asyncrevoke.handlers.policy.registration import Handler
-
-
-class OrderingReactions(Protocol):
-    """Reacts when a user's ``order_by`` function fails. Implemented by :class:`HandlerPipeline`."""
-
-    def ordering_failed(self, record: Record, error: BaseException) -> None:
-        """This record has no lane key, and will be put without a lane."""
+    from asyncrevoke.handlers.scheduling.backlog import Backlog
 
 
 class HandlerOrdering(NamedTuple):
@@ -36,8 +29,8 @@ class HandlerOrdering(NamedTuple):
     before it.
     """
 
-    lane_keys: LaneKeys[Item] | None
-    limiter: HandlerLimiter[Entry[Item]] | None
+    lane_keys: LaneKeys | None
+    limiter: HandlerLimiter | None
     one_batch_at_a_time: bool
 
 
@@ -63,8 +56,8 @@ def handler_ordering(
     handler: Handler,
     order_by: OrderBy | None,
     nulls: NullKeys,
-    limiter: HandlerLimiter[Entry[Item]] | None,
-    reactions: OrderingReactions,
+    limiter: HandlerLimiter | None,
+    backlog: Backlog,
 ) -> HandlerOrdering:
     """The ordering of a handler in a consumer with this ``order_by``."""
     is_the_queues = handler.order_by in (INHERIT, order_by)
@@ -76,15 +69,15 @@ def handler_ordering(
         by_partition = lane_keys_by_name("partition" if one_at_a_time else None, nulls)
         return HandlerOrdering(by_partition, limiter, one_at_a_time)
     if callable(order_by):
-        by_function = _lane_keys_by_function(order_by, nulls, reactions)
+        by_function = _lane_keys_by_function(order_by, nulls, backlog)
         return HandlerOrdering(by_function, limiter, one_batch_at_a_time=True)
     own_keys = None if is_the_queues else lane_keys_by_name(order_by, nulls)
     return HandlerOrdering(own_keys, limiter, one_batch_at_a_time=order_by is not None)
 
 
 def _lane_keys_by_function(
-    order_by: Callable[[Record], Hashable], nulls: NullKeys, reactions: OrderingReactions
-) -> LaneKeys[Item]:
+    order_by: Callable[[Record], Hashable], nulls: NullKeys, backlog: Backlog
+) -> LaneKeys:
     def key_of(item: Item) -> Hashable:
         assert not isinstance(item, HandlerBatch)
         if isinstance(item, UnreadableRecord):
@@ -92,7 +85,7 @@ def _lane_keys_by_function(
         try:
             return lane_key(order_by, nulls, item)
         except BaseException as error:  # noqa: BLE001 - whatever the user's function raises
-            reactions.ordering_failed(item, error)
+            backlog.fail_when_taken(item, error)
             return NO_LANE
 
     def keys(items: Sequence[Item]) -> Iterable[Hashable]:

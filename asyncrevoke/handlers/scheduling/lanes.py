@@ -30,15 +30,15 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import repeat
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
-from asyncrevoke.handlers.scheduling.lane_keys import (
+from asyncrevoke.handlers.scheduling.partition_lanes import (
     NO_LANE,
-    LaneItem,
+    Entry,
     LaneKeys,
+    PartitionLanes,
     lane_keys_by_name,
 )
-from asyncrevoke.handlers.scheduling.partition_lanes import Entry, PartitionLanes
 from asyncrevoke.handlers.scheduling.ready_entries import ReadyEntries
 
 if TYPE_CHECKING:
@@ -46,15 +46,14 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import NullKeys
     from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter, Place
-
-T = TypeVar("T", bound=LaneItem)
 
 # The length of an entry whose lane is not assigned yet, or that needs none with order_by=None.
 _WITHOUT_KEY: Final = 3
 
 
-class LaneQueue(Generic[T]):
+class LaneQueue:
     """Items put in offset order and taken as their lanes allow. No tasks, no clock.
 
     An entry is *queued* (it waits in its lane, or is ready) until :meth:`take` returns it, and then
@@ -82,23 +81,23 @@ class LaneQueue(Generic[T]):
         order_by: Literal["key", "partition"] | None = "key",
         null_keys: NullKeys = "ordered",
     ) -> None:
-        self._lane_keys: LaneKeys[T] = lane_keys_by_name(order_by, null_keys)
+        self._lane_keys: LaneKeys = lane_keys_by_name(order_by, null_keys)
         self._ordered = order_by is not None
         self._by_key = order_by == "key"
         # Whether an item's lane key is its key.
         self._has_default_keys = not (self._by_key and null_keys == "unordered")
-        self._ready: ReadyEntries[T] = ReadyEntries()
+        self._ready: ReadyEntries = ReadyEntries()
         # Read here, because take() is called for each record.
         self._next = self._ready.next
-        self._parts: dict[TopicPartition, PartitionLanes[T]] = {}
-        self._limiters: dict[HandlerLimiter[Entry[T]], None] = {}
+        self._parts: dict[TopicPartition, PartitionLanes] = {}
+        self._limiters: dict[HandlerLimiter, None] = {}
         # Entries of each paused partition that could start without the pause, in order.
-        self._paused: dict[TopicPartition, deque[Entry[T]]] = {}
+        self._paused: dict[TopicPartition, deque[Entry]] = {}
         # The item of a paused partition that may start in spite of the pause.
-        self._exempt: dict[TopicPartition, T] = {}
+        self._exempt: dict[TopicPartition, Item] = {}
         self._puts = 0
         # The last started entry, if it has not ended and its lane is not assigned.
-        self._started: Entry[T] | None = None
+        self._started: Entry | None = None
         # Whether ready entries may have no lane yet.
         self._unassigned = False
 
@@ -111,7 +110,7 @@ class LaneQueue(Generic[T]):
         self._ready.turn_ended()
 
     @property
-    def limited(self) -> list[tuple[TopicPartition, T]]:
+    def limited(self) -> list[tuple[TopicPartition, Item]]:
         """Entries that wait for a limiter."""
         return [
             (entry[0].partition, entry[1])
@@ -132,9 +131,9 @@ class LaneQueue(Generic[T]):
     def put(
         self,
         partition: TopicPartition,
-        items: Sequence[T],
-        lane_keys: LaneKeys[T] | None = None,
-        limiter: HandlerLimiter[Entry[T]] | None = None,
+        items: Sequence[Item],
+        lane_keys: LaneKeys | None = None,
+        limiter: HandlerLimiter | None = None,
     ) -> None:
         """Queue items of one partition and one offset tracker, in offset order.
 
@@ -161,15 +160,15 @@ class LaneQueue(Generic[T]):
 
     def _replace(
         self,
-        former: PartitionLanes[T] | None,
+        former: PartitionLanes | None,
         partition: TopicPartition,
         tracker_id: int,
-        limiter: HandlerLimiter[Entry[T]] | None,
+        limiter: HandlerLimiter | None,
         default_keys: bool,
-    ) -> PartitionLanes[T]:
+    ) -> PartitionLanes:
         """Make the lanes of another offset tracker of a partition."""
         self._assign_lanes()
-        lanes: dict[Hashable, deque[Entry[T]] | None] = {}
+        lanes: dict[Hashable, deque[Entry] | None] = {}
         if former is not None:
             lanes = former.lanes
             former.supersede()
@@ -182,7 +181,7 @@ class LaneQueue(Generic[T]):
         return part
 
     def _put_with_keys(
-        self, part: PartitionLanes[T], items: Sequence[T], lane_keys: LaneKeys[T]
+        self, part: PartitionLanes, items: Sequence[Item], lane_keys: LaneKeys
     ) -> None:
         lanes = part.lanes
         keys = lane_keys(items)
@@ -199,7 +198,7 @@ class LaneQueue(Generic[T]):
                 waiting.append(entry)
         self._ready.added(part)
 
-    def take(self) -> Entry[T] | None:
+    def take(self) -> Entry | None:
         """Start and return the next ready entry; None if there is none."""
         if self._started is not None:
             self._assign_started()
@@ -219,7 +218,7 @@ class LaneQueue(Generic[T]):
             return entry
         return None
 
-    def _waits(self, entry: Entry[T]) -> bool:
+    def _waits(self, entry: Entry) -> bool:
         """Whether the lane of an entry is busy: then it waits there."""
         lanes, key = entry[0].lanes, self._key(entry)
         if key not in lanes:
@@ -243,7 +242,7 @@ class LaneQueue(Generic[T]):
             self._unassigned = False
             self._ready.replace(self._assigned)
 
-    def _assigned(self, entry: Entry[T]) -> Entry[T] | None:
+    def _assigned(self, entry: Entry) -> Entry | None:
         """A ready entry with its lane; None if it waits there."""
         if len(entry) == _WITHOUT_KEY:
             if self._waits(entry):
@@ -251,11 +250,11 @@ class LaneQueue(Generic[T]):
             entry[0].lanes[self._key(entry)] = None
         return self._with_key(entry)
 
-    def _with_key(self, entry: Entry[T]) -> Entry[T]:
+    def _with_key(self, entry: Entry) -> Entry:
         """The entry as it is queued when its lane is assigned."""
         return (*entry, self._key(entry)) if len(entry) == _WITHOUT_KEY else entry
 
-    def _take_checked(self, entry: Entry[T]) -> Entry[T] | None:
+    def _take_checked(self, entry: Entry) -> Entry | None:
         part = entry[0]
         paused = self._paused.get(part.partition)
         if paused is not None and self._exempt.get(part.partition) is not entry[1]:
@@ -285,13 +284,13 @@ class LaneQueue(Generic[T]):
         for entry in reversed(paused):
             self.requeue(entry)
 
-    def _parts_of(self, partition: TopicPartition) -> set[PartitionLanes[T]]:
+    def _parts_of(self, partition: TopicPartition) -> set[PartitionLanes]:
         """The current lanes of a partition, and those from before a seek with queued entries."""
         queued = {entry[0] for entry in self._queued() if entry[0].partition == partition}
         part = self._parts.get(partition)
         return queued if part is None else queued | {part}
 
-    def free_lane(self, entry: Entry[T]) -> None:
+    def free_lane(self, entry: Entry) -> None:
         """A started entry has ended: the next entry of its lane is ready."""
         if entry is self._started:
             self._started = None
@@ -312,7 +311,7 @@ class LaneQueue(Generic[T]):
             lanes[key] = None
         self._ready.put_in_order(successor, successor[2])
 
-    def _free_lane_with_key(self, entry: Entry[T]) -> None:
+    def _free_lane_with_key(self, entry: Entry) -> None:
         part, key = entry[0], self._key(entry)
         waiting = None if key is NO_LANE else part.lanes[key]
         if waiting is not None:
@@ -328,7 +327,7 @@ class LaneQueue(Generic[T]):
         self.free_limiter(entry)
 
     def _run_next_during_revocation(
-        self, part: PartitionLanes[T], key: Hashable, successor: Entry[T]
+        self, part: PartitionLanes, key: Hashable, successor: Entry
     ) -> None:
         is_last = key == part.runs_last
         place: Place = "last" if is_last else "first"
@@ -340,24 +339,24 @@ class LaneQueue(Generic[T]):
         else:
             self._next.appendleft(successor)
 
-    def _key(self, entry: Entry[T]) -> Hashable:
+    def _key(self, entry: Entry) -> Hashable:
         if len(entry) == _WITHOUT_KEY:
             return entry[1].key if self._by_key else None if self._ordered else NO_LANE
         return entry[3]
 
-    def free_limiter(self, entry: Entry[T]) -> None:
+    def free_limiter(self, entry: Entry) -> None:
         """The call of a started entry has ended: its limiter may permit another. Idempotent."""
         limiter = entry[0].limiter
         if limiter is not None:
             limiter.call_ended(entry[1])
             self.queue_permitted(limiter)
 
-    def queue_permitted(self, limiter: HandlerLimiter[Entry[T]]) -> None:
+    def queue_permitted(self, limiter: HandlerLimiter) -> None:
         """Make the entries ready that this limiter permits now."""
         while (entry := limiter.next_permitted()) is not None:
             self._ready.put_in_order(entry, entry[2] + 1)
 
-    def requeue(self, entry: Entry[T], *, limited: bool = True) -> None:
+    def requeue(self, entry: Entry, *, limited: bool = True) -> None:
         """Let a started entry be taken again, before all ready ones; its lane waits.
 
         ``limited=False``: the handler is not called, so its limits do not apply.
@@ -367,19 +366,19 @@ class LaneQueue(Generic[T]):
         if limiter is None or not limited or limiter.try_start(entry, "first"):
             self._next.appendleft(self._with_key(entry))
 
-    def requeue_in_pause(self, entry: Entry[T]) -> None:
+    def requeue_in_pause(self, entry: Entry) -> None:
         """Like :meth:`requeue`, for the one entry of a paused partition that may start."""
         self._exempt[entry[0].partition] = entry[1]
         self.requeue(entry)
 
-    def drop_lane(self, entry: Entry[T]) -> list[T]:
+    def drop_lane(self, entry: Entry) -> list[Item]:
         """Remove the lane of a started entry, and return the items that waited behind it."""
         self._assign_lanes()
         entry = self._with_key(entry)
         self._ready.remove(entry)
         paused = self._paused.get(entry[0].partition, ())
         if entry in paused:
-            cast("deque[Entry[T]]", paused).remove(entry)
+            cast("deque[Entry]", paused).remove(entry)
         part, key = entry[0], self._key(entry)
         if part.limiter is not None:
             part.limiter.drop(lambda waiting: waiting is entry)
@@ -389,7 +388,9 @@ class LaneQueue(Generic[T]):
         waiting = part.lanes.pop(key)
         return [] if waiting is None else [successor[1] for successor in waiting]
 
-    def unstarted(self, partition: TopicPartition, has_started: Callable[[T], bool]) -> list[T]:
+    def unstarted(
+        self, partition: TopicPartition, has_started: Callable[[Item], bool]
+    ) -> list[Item]:
         """The queued items of a partition that were never taken.
 
         ``has_started`` returns whether an item was taken before and requeued. Items delivered
@@ -403,9 +404,9 @@ class LaneQueue(Generic[T]):
         self,
         partition: TopicPartition,
         offset: int,
-        first_offset: Callable[[T], int],
-        has_started: Callable[[T], bool],
-    ) -> list[T]:
+        first_offset: Callable[[Item], int],
+        has_started: Callable[[Item], bool],
+    ) -> list[Item]:
         """Drop the items that :meth:`unstarted` returns and that begin at ``offset`` or later."""
         part = self._parts.get(partition)
         if part is None:
@@ -431,7 +432,7 @@ class LaneQueue(Generic[T]):
         runs_last = max(left, key=lambda key: left[key])
         part.run_last(runs_last)
         self._ready.run_last(part, lambda entry: self._key(entry) == runs_last)
-        waiting = deque[Entry[T]]() if part.limiter is None else part.limiter.waiting
+        waiting = deque[Entry]() if part.limiter is None else part.limiter.waiting
         late = [e for e in waiting if e[0] is part and self._key(e) == runs_last]
         for entry in late:
             waiting.remove(entry)
@@ -447,26 +448,26 @@ class LaneQueue(Generic[T]):
         """Every partition for which :meth:`put` was called."""
         return list(self._parts)
 
-    def drop_partition(self, partition: TopicPartition) -> list[T]:
+    def drop_partition(self, partition: TopicPartition) -> list[Item]:
         """Drop all queued items of a partition; the caller cancels the started ones."""
         return self._drop(lambda entry: entry[0].partition == partition)
 
     def drop_unstarted(
-        self, partition: TopicPartition, has_started: Callable[[T], bool]
-    ) -> list[T]:
+        self, partition: TopicPartition, has_started: Callable[[Item], bool]
+    ) -> list[Item]:
         """Drop the queued items of a partition that were never taken, also those delivered before a
         seek. ``has_started`` returns whether an item was taken before and requeued."""
         return self._drop(
             lambda entry: entry[0].partition == partition and not has_started(entry[1])
         )
 
-    def drop_all(self) -> list[T]:
+    def drop_all(self) -> list[Item]:
         """Drop all queued items."""
         return self._drop(lambda _: True)
 
-    def _drop(self, unwanted: Callable[[Entry[T]], bool]) -> list[T]:
+    def _drop(self, unwanted: Callable[[Entry], bool]) -> list[Item]:
         self._assign_lanes()
-        dropped: list[T] = []
+        dropped: list[Item] = []
         for part in self._parts.values():
             for key, waiting in part.lanes.items():
                 if waiting is not None:
@@ -484,7 +485,7 @@ class LaneQueue(Generic[T]):
             self.free_lane(entry)
         return dropped
 
-    def _queued(self) -> Iterator[Entry[T]]:
+    def _queued(self) -> Iterator[Entry]:
         yield from self._ready
         for paused in self._paused.values():
             yield from paused

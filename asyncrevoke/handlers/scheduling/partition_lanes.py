@@ -1,21 +1,41 @@
-"""The lanes of one partition."""
+"""The lanes of one partition, and the keys of lanes: a record's key, one key, or no lane."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
-from asyncrevoke.handlers.scheduling.lane_keys import NO_LANE, LaneItem
+from asyncrevoke.handlers.policy.batch import Item
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.config import NullKeys
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 
-T = TypeVar("T", bound=LaneItem)
+# The key of an item without a lane: it waits for no other item.
+NO_LANE: Final = object()
+
+# Returns the lane key of each item; None if no item has a lane.
+LaneKeys: TypeAlias = Callable[[Sequence[Item]], Iterable[Hashable] | None]
+
+_ITEM_KEY = cast("Callable[[Item], bytes | None]", attrgetter("key"))
 
 
-class PartitionLanes(Generic[T]):
+def lane_keys_by_name(name: Literal["key", "partition"] | None, nulls: NullKeys) -> LaneKeys:
+    """The lane keys for ``order_by="key"``, ``"partition"`` or None."""
+    if name is None:
+        return lambda _items: None
+    if name == "partition":
+        return lambda _items: repeat(None)
+    if nulls == "ordered":
+        return lambda items: map(_ITEM_KEY, items)
+    return lambda items: [NO_LANE if item.key is None else item.key for item in items]
+
+
+class PartitionLanes:
     """The lanes of one partition, for items of one offset tracker.
 
     After a seek, or when it is assigned again, the partition has another tracker, and another
@@ -45,8 +65,8 @@ class PartitionLanes(Generic[T]):
         self,
         partition: TopicPartition,
         tracker_id: int,
-        lanes: dict[Hashable, deque[Entry[T]] | None],
-        limiter: HandlerLimiter[Entry[T]] | None,
+        lanes: dict[Hashable, deque[Entry] | None],
+        limiter: HandlerLimiter | None,
         *,
         default_keys: bool,
     ) -> None:
@@ -56,7 +76,7 @@ class PartitionLanes(Generic[T]):
         self.tracker_id = tracker_id
         self.lanes = lanes
         self.last_started = -1
-        self.ready: deque[Entry[T]] = deque()
+        self.ready: deque[Entry] = deque()
         self.check_on_take = limiter is not None
         self._superseded = False
         self.runs_last: Hashable = NO_LANE
@@ -86,4 +106,4 @@ class PartitionLanes(Generic[T]):
 
 # The partition's lanes, the item, the number of its put, and the key of its lane once the lane is
 # assigned: making a longer tuple for each item costs time.
-Entry: TypeAlias = tuple[PartitionLanes[T], T, int] | tuple[PartitionLanes[T], T, int, Hashable]
+Entry: TypeAlias = tuple[PartitionLanes, Item, int] | tuple[PartitionLanes, Item, int, Hashable]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice, repeat, starmap
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
-
-from asyncrevoke.handlers.scheduling.lane_keys import LaneItem
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry, PartitionLanes
-
-T = TypeVar("T", bound=LaneItem)
 
 # In one turn of the event loop, so many entries are taken one by one from alternating partitions,
 # and further entries in chunks of this size: handlers that never wait end thousands of calls in a
@@ -27,7 +23,7 @@ _PARTITIONS_AT_ONCE: Final = 8
 _ROUNDS: Final = 2
 
 
-class ReadyEntries(Generic[T]):
+class ReadyEntries:
     """Entries that may start: in order within a partition, alternating between partitions.
 
     A partition with few records does not wait behind the backlog of another partition.
@@ -39,19 +35,19 @@ class ReadyEntries(Generic[T]):
     __slots__ = ("_moved", "_moved_before", "_rotation", "next")
 
     def __init__(self) -> None:
-        self.next: deque[Entry[T]] = deque()
+        self.next: deque[Entry] = deque()
         # Partitions with ready entries, in the order of their turns.
-        self._rotation: dict[PartitionLanes[T], None] = {}
+        self._rotation: dict[PartitionLanes, None] = {}
         # Entries moved to ``next`` in this turn of the event loop, and in the turn before.
         self._moved = 0
         self._moved_before = 0
 
-    def added(self, part: PartitionLanes[T]) -> None:
+    def added(self, part: PartitionLanes) -> None:
         """Give the partition a turn after those before it, if it has ready entries."""
         if part.ready:
             self._rotation[part] = None
 
-    def put_in_order(self, entry: Entry[T], put_number: int) -> None:
+    def put_in_order(self, entry: Entry, put_number: int) -> None:
         """Add an entry to its partition: in front if the first entry was not put before it."""
         ready = entry[0].ready
         if ready and put_number <= ready[0][2]:
@@ -85,7 +81,7 @@ class ReadyEntries(Generic[T]):
             rotation[part] = None
         return True
 
-    def _move_one_each(self, rotation: dict[PartitionLanes[T], None]) -> None:
+    def _move_one_each(self, rotation: dict[PartitionLanes, None]) -> None:
         parts = tuple(islice(rotation, _PARTITIONS_AT_ONCE))
         self.next.extend([part.ready.popleft() for part in parts])
         self._moved += len(parts)
@@ -109,12 +105,12 @@ class ReadyEntries(Generic[T]):
             count += len(part.ready)
         return count
 
-    def __iter__(self) -> Iterator[Entry[T]]:
+    def __iter__(self) -> Iterator[Entry]:
         yield from self.next
         for part in self._rotation:
             yield from part.ready
 
-    def run_last(self, part: PartitionLanes[T], is_late: Callable[[Entry[T]], bool]) -> None:
+    def run_last(self, part: PartitionLanes, is_late: Callable[[Entry], bool]) -> None:
         """Move the entries of a partition for which ``is_late`` is true behind its others."""
         late = [entry for entry in self if entry[0] is part and is_late(entry)]
         for entry in late:
@@ -122,7 +118,7 @@ class ReadyEntries(Generic[T]):
         part.ready.extend(late)
         self.added(part)
 
-    def remove(self, entry: Entry[T]) -> None:
+    def remove(self, entry: Entry) -> None:
         """Remove an entry if it is ready."""
         part = entry[0]
         for entries in (self.next, part.ready):
@@ -131,7 +127,7 @@ class ReadyEntries(Generic[T]):
         if not part.ready:
             self._rotation.pop(part, None)
 
-    def replace(self, replacement: Callable[[Entry[T]], Entry[T] | None]) -> None:
+    def replace(self, replacement: Callable[[Entry], Entry | None]) -> None:
         """Replace each entry, or remove it if ``replacement`` returns None; the order stays."""
         for entries in (self.next, *(part.ready for part in self._rotation)):
             replaced = [each for entry in entries if (each := replacement(entry)) is not None]
@@ -140,7 +136,7 @@ class ReadyEntries(Generic[T]):
         for part in [part for part in self._rotation if not part.ready]:
             del self._rotation[part]
 
-    def drop(self, unwanted: Callable[[Entry[T]], bool]) -> list[Entry[T]]:
+    def drop(self, unwanted: Callable[[Entry], bool]) -> list[Entry]:
         """Remove and return the entries for which ``unwanted`` is true."""
         gone = [entry for entry in self if unwanted(entry)]
         if gone:

@@ -32,7 +32,7 @@ def record(
     return Record(partition.topic, partition.partition, offset, 0, 0, key, value, (), tracker_id)
 
 
-def busy_lanes(lanes: LaneQueue[Record]) -> int:
+def busy_lanes(lanes: LaneQueue) -> int:
     """How many lanes are assigned: each has an entry that is ready, started or waiting."""
     return sum(len(part.lanes) for part in lanes._parts.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from typing import TYPE_CHECKING
+from unittest.mock import create_autospec
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,11 +12,12 @@ from unit.handlers.scripted_runner import ScriptedClock
 from unit.handlers.scripted_source import ORDERS, busy_lanes, record
 
 from asyncrevoke import RateLimit
-from asyncrevoke.client.model import Record  # noqa: TC001 - handlers' annotations are read
+from asyncrevoke.handlers.scheduling.backlog import Backlog
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 
 if TYPE_CHECKING:
+    from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
 
@@ -25,16 +27,14 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
     clock = ScriptedClock()
     most = data.draw(st.sampled_from([None, 1, 3]))
     rate = data.draw(st.sampled_from([None, RateLimit(1, per=0.3), RateLimit(3, per=1.0)]))
-    lanes: LaneQueue[Record] = LaneQueue("key")
+    lanes = LaneQueue("key")
 
-    class Reactions:
-        def limiter_permits(self, limiter: HandlerLimiter[Entry[Record]]) -> None:
-            lanes.queue_permitted(limiter)
-
-    limiter: HandlerLimiter[Entry[Record]] = HandlerLimiter(clock, most, rate, Reactions())
-    running: list[Entry[Record]] = []
+    backlog = create_autospec(Backlog)
+    backlog.limiter_permits.side_effect = lanes.queue_permitted
+    limiter = HandlerLimiter(clock, most, rate, backlog)
+    running: list[Entry] = []
     began: list[float] = []
-    queued: list[Record] = []
+    queued: list[Item] = []
     offset = 0
 
     def take() -> None:
@@ -90,7 +90,7 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
 
 
 def test_an_idle_key_costs_no_memory() -> None:
-    lanes: LaneQueue[Record] = LaneQueue("key")
+    lanes = LaneQueue("key")
 
     def pass_through(first: int) -> None:
         for start in range(first, first + 20_000, 500):

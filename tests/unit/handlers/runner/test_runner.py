@@ -44,7 +44,7 @@ async def test_records_that_end_in_one_turn_of_the_loop_are_completed_by_one_cal
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "asyncrevoke.handlers.workers.turn._MAX_RUN_WITHOUT_YIELD", 60.0
+        "asyncrevoke.handlers.execution.worker_pool._MAX_RUN_WITHOUT_YIELD", 60.0
     )  # on a busy machine too
     seen: list[Record] = []
 

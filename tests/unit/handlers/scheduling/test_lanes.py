@@ -14,33 +14,34 @@ from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 
 if TYPE_CHECKING:
+    from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
-Lanes: TypeAlias = LaneQueue[Record]
+Lanes: TypeAlias = LaneQueue
 
 
-def drop(lanes: Lanes, partition: TopicPartition, first: int | None = None) -> list[Record]:
+def drop(lanes: Lanes, partition: TopicPartition, first: int | None = None) -> list[Item]:
     """What a revocation drops if nothing is requeued."""
     beyond = lanes.last_started(partition) + 1
     offset = beyond if first is None else min(beyond, first)
     return lanes.drop_unstarted_from(partition, offset, offset_of, lambda _: False)
 
 
-def offset_of(item: Record) -> int:
+def offset_of(item: Item) -> int:
     return item.offset
 
 
-def take(lanes: Lanes) -> Entry[Record]:
+def take(lanes: Lanes) -> Entry:
     entry = lanes.take()
     assert entry is not None
     return entry
 
 
-def take_all(lanes: Lanes) -> list[Entry[Record]]:
+def take_all(lanes: Lanes) -> list[Entry]:
     return list(iter(lanes.take, None))
 
 
-def offsets(entries: list[Entry[Record]]) -> list[int]:
+def offsets(entries: list[Entry]) -> list[int]:
     return [entry[1].offset for entry in entries]
 
 
@@ -106,7 +107,7 @@ def test_a_lane_without_entries_is_removed(order_by: Literal["key", "partition"]
 def test_records_whose_handlers_never_await_take_no_place_in_a_lane() -> None:
     lanes: Lanes = LaneQueue("key")
     lanes.put(ORDERS, [record(0, b"a"), record(1, b"a"), record(2, b"b")])
-    taken: list[Entry[Record]] = []
+    taken: list[Entry] = []
     while (entry := lanes.take()) is not None:
         assert busy_lanes(lanes) == 0
         taken.append(entry)
@@ -238,7 +239,7 @@ def test_a_record_does_not_wait_behind_the_backlog_of_other_partitions(
         lanes.put(partition, [record(i, key, partition=partition) for i, key in keys])
     running = [take(lanes) for _ in range(64 if order_by != "partition" else 6)]
     lanes.put(OTHERS, [record(0, b"a", partition=OTHERS)])
-    taken: list[Entry[Record]] = []
+    taken: list[Entry] = []
     for entry in running:  # each call ends once
         lanes.turn_ended()
         lanes.free_lane(entry)
@@ -366,7 +367,7 @@ def test_a_partition_assigned_again_waits_for_running_entries_of_the_same_key() 
     assert take(lanes)[1].tracker_id == 2
 
 
-def lane_of(each: Record, order_by: str | None, null_keys: str) -> object:
+def lane_of(each: Item, order_by: str | None, null_keys: str) -> object:
     if order_by is None or (order_by == "key" and each.key is None and null_keys == "unordered"):
         return each.topic, each.partition, each.offset, each.tracker_id
     return each.topic, each.partition, each.key if order_by == "key" else None
@@ -386,10 +387,10 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
     next_offset = dict.fromkeys(partitions, 0)
     paused: set[TopicPartition] = set()
     queued: list[Record] = []
-    running: list[Entry[Record]] = []
+    running: list[Entry] = []
     highest: dict[TopicPartition, int] = dict.fromkeys(partitions, -1)
 
-    def started(entry: Entry[Record]) -> None:
+    def started(entry: Entry) -> None:
         mine = lane_of(entry[1], order_by, null_keys)
         assert entry[1].topic_partition not in paused
         same = [each for each in queued if lane_of(each, order_by, null_keys) == mine]

@@ -180,7 +180,7 @@ async def test_a_cancelled_error_that_the_library_did_not_cause_is_a_failure(
 async def test_a_task_that_does_not_end_when_cancelled_is_abandoned_with_one_log_line(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrevoke.handlers.workers.worker_pool._GRACE", 0.01)
+    monkeypatch.setattr("asyncrevoke.handlers.execution.worker_pool._GRACE", 0.01)
     (one,) = setting.delivered(record(0))
     release = asyncio.Event()
 

@@ -1,21 +1,68 @@
-"""Failed records and batches between two attempts, and partitions paused until one succeeds."""
+"""The attempts at records and batches, and the pauses of partitions until one succeeds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from asyncrevoke.client.model import FailurePause, TopicPartition
-    from asyncrevoke.handlers.policy.batch import Item
+    from asyncrevoke.handlers.policy.batch import Item, Unsent
+    from asyncrevoke.handlers.policy.registration import Handler
+    from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
 
-class RetryReactions(Protocol):
-    """Reacts when a retry is due. Implemented by :class:`HandlerPipeline`."""
+class AttemptState:
+    """The attempts at one item; ``calls`` counts the calls made so far.
 
-    def retry_due(self, entry: Entry[Item]) -> None:
-        """Begin the next attempt of this entry."""
+    ``unsent``: no further call is made; the record is written to another topic. ``fails_with``: the
+    record cannot be read, or has no lane; it fails with this error when a worker takes it.
+    ``result_error``: the result of the last call could not be published; the record fails with this
+    error when a worker takes it. ``handler``: the chosen one of a topic with several handlers,
+    otherwise None.
+    """
+
+    __slots__ = ("calls", "fails_with", "handler", "result_error", "unsent")
+
+    def __init__(
+        self,
+        calls: int,
+        fails_with: BaseException | None = None,
+        handler: Handler | None = None,
+    ) -> None:
+        self.handler = handler
+        self.calls = calls
+        self.fails_with = fails_with
+        self.unsent: Unsent | None = None
+        self.result_error: BaseException | None = None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the handler was called before."""
+        return self.calls > 0 or self.unsent is not None
+
+    def start_call(self) -> int:
+        """Count a call that begins now, and return its number."""
+        self.calls += 1
+        return self.calls
+
+    def result_failed(self, error: BaseException) -> None:
+        """The result of the last call could not be published."""
+        self.result_error = error
+
+    def take_result_error(self) -> BaseException | None:
+        """Return ``result_error``, and clear it."""
+        error, self.result_error = self.result_error, None
+        return error
+
+    def send_elsewhere(self, unsent: Unsent) -> None:
+        """The last call has failed, and the record goes to another topic."""
+        self.unsent = unsent
+
+
+# A record that has not failed, whose first call is traced.
+TRACED: Final = AttemptState(0)
 
 
 class RetryQueue:
@@ -24,28 +71,28 @@ class RetryQueue:
     An entry stays in the queue until a worker begins the attempt.
     """
 
-    def __init__(self, clock: HandlerClock, reactions: RetryReactions) -> None:
+    def __init__(self, clock: HandlerClock, backlog: Backlog) -> None:
         self._clock = clock
-        self._reactions = reactions
+        self._backlog = backlog
         # The timer is None for an entry without a set time, see hold().
-        self._entries: dict[Item, tuple[Entry[Item], Timer | None]] = {}
+        self._entries: dict[Item, tuple[Entry, Timer | None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, entry: Entry[Item], delay: float) -> None:
+    def put(self, entry: Entry, delay: float) -> None:
         """The next attempt of this entry is due after ``delay`` seconds."""
-        timer = self._clock.call_later(delay, lambda: self._reactions.retry_due(entry))
+        timer = self._clock.call_later(delay, lambda: self._backlog.retry_due(entry))
         self._entries[entry[1]] = entry, timer
 
-    def hold(self, entry: Entry[Item]) -> None:
+    def hold(self, entry: Entry) -> None:
         """Keep this entry without a time for its next attempt."""
         self._entries[entry[1]] = entry, None
 
     def __contains__(self, item: Item) -> bool:
         return item in self._entries
 
-    def stop_timer(self, entry: Entry[Item]) -> None:
+    def stop_timer(self, entry: Entry) -> None:
         """Keep this entry, and cancel the timer of its next attempt."""
         _, timer = self._entries[entry[1]]
         if timer is not None:
@@ -56,9 +103,9 @@ class RetryQueue:
         """A worker has begun the next attempt."""
         self._entries.pop(item, None)
 
-    def remove(self, partition: TopicPartition | None = None) -> list[Entry[Item]]:
+    def remove(self, partition: TopicPartition | None = None) -> list[Entry]:
         """Remove the entries of one partition, or all; their lanes stay busy."""
-        removed: list[Entry[Item]] = []
+        removed: list[Entry] = []
         for item, (entry, timer) in list(self._entries.items()):
             if partition is None or entry[0].partition == partition:
                 if timer is not None:
@@ -78,10 +125,10 @@ class ProbedPause:
 
     __slots__ = ("by_user", "probe", "probing", "reason", "waiting")
 
-    def __init__(self, probe: Entry[Item], reason: FailurePause, *, by_user: bool) -> None:
+    def __init__(self, probe: Entry, reason: FailurePause, *, by_user: bool) -> None:
         self.probe = probe
         self.reason = reason
-        self.waiting: list[Entry[Item]] = []
+        self.waiting: list[Entry] = []
         self.probing = False
         self.by_user = by_user
 
@@ -89,7 +136,7 @@ class ProbedPause:
         """Whether the pause ends when this item succeeds."""
         return self.probe[1] is item
 
-    def wait(self, entry: Entry[Item]) -> None:
+    def wait(self, entry: Entry) -> None:
         """Another failed item waits for the probe to succeed."""
         self.waiting.append(entry)
 

@@ -3,119 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.errors import HandlerCancelledError
 from asyncrevoke.client.printable import reportable
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
-from asyncrevoke.handlers.scheduling.lane_keys import LaneItem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from contextvars import Context
 
+    from asyncrevoke.handlers.execution.dispatch import Dispatcher
+    from asyncrevoke.handlers.execution.worker_pool import Turn, WorkerPool
+    from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
-    from asyncrevoke.handlers.workers.turn import Turn
 
 
-class SchedulableItem(LaneItem, Protocol):
-    """An item that workers run. Implemented by :class:`Record` and :class:`HandlerBatch`."""
-
-    @property
-    def topic(self) -> str:
-        """The topic; the times of calls are kept by topic."""
-        ...
-
-
-T = TypeVar("T", bound=SchedulableItem)
-
-# The function that makes the first call of an item, and the one that queues the result of a call,
-# None if the item is completed when its call has returned. A plain tuple, because it is unpacked
-# for each record.
-TopicCalls: TypeAlias = tuple[
-    Callable[[T], Awaitable[object]], Callable[[T, object], Awaitable[object] | None] | None
-]
-
-
-class CallTimes(Protocol):
-    """The times of calls that have returned.
-
-    Implemented by :class:`list` and :class:`SharedTopicTimes`.
-    """
-
-    def append(self, seconds: float, /) -> None:
-        """Add the seconds of a call."""
-
-
-class ItemDispatch(Protocol[T]):
-    """Calls handlers for workers, and takes their results. Implemented by :class:`Dispatcher`."""
-
-    @property
-    def call_times(self) -> Mapping[str, CallTimes] | None:
-        """By topic, the times of calls that have returned; None if no observer wants them."""
-        ...
-
-    @property
-    def calls(self) -> Mapping[str, TopicCalls[T]]:
-        """By topic, the functions for its items.
-
-        The first one calls the handler of an item that is not in ``attempts``. It or the awaitable
-        raises the error of the call. The second one, if there is one, queues the result of a call
-        that has returned, and the worker awaits a returned awaitable as a part of the call. The
-        item is completed when its results are acknowledged.
-        """
-        ...
-
-    @property
-    def attempts(self) -> Mapping[T, object]:
-        """The items whose next call :meth:`start_again` makes."""
-        ...
-
-    def start_again(self, item: T, /) -> Awaitable[object]:
-        """Call the handler of an item in ``attempts``.
-
-        This or the awaitable raises the error of the call.
-        """
-        ...
-
-    def completed(self, item: T, /) -> object:
-        """The handler has returned. Not called for topics whose results are queued."""
-        ...
-
-    def call_raised(self, item: T, seconds: float, error: BaseException, /) -> None:
-        """The handler has raised."""
-
-    def handle_failure(self, entry: Entry[T], error: BaseException, /) -> bool:
-        """Decide about a failed item. True frees its lane.
-
-        After False the lane waits until ``requeue``, ``free_lane`` or ``drop_lane`` is called for
-        the entry.
-        """
-        ...
-
-    def call_cancelled(self, item: T, error: BaseException, /) -> None:
-        """The call was cancelled, because the partition was lost or the pool closes."""
-
-
-class WorkerReactions(Protocol[T]):
-    """Reacts to the states of workers. Implemented by :class:`WorkerPool`."""
-
-    closing: bool
-
-    def worker_found_entries(self) -> None:
-        """A worker that was idle has started an entry: more workers may be needed."""
-
-    def worker_parked(self, worker: Worker[T], /) -> None:
-        """The worker is idle until :meth:`Worker.wake`."""
-
-    def worker_needs_task(self, worker: Worker[T], /) -> None:
-        """A handler has changed context variables: run the worker in another task."""
-
-
-class Worker(Generic[T]):
+class Worker:
     """Runs entries one after another, in a task; ``entry`` is the running one.
 
     After a handler has changed context variables, another task runs the worker.
@@ -136,18 +41,18 @@ class Worker(Generic[T]):
 
     def __init__(
         self,
-        lanes: LaneQueue[T],
-        dispatch: ItemDispatch[T],
+        lanes: LaneQueue,
+        dispatch: Dispatcher,
         turn: Turn,
         context: Context,
-        pool: WorkerReactions[T],
+        pool: WorkerPool,
     ) -> None:
         self._lanes = lanes
         self._dispatch = dispatch
         self._turn = turn
         self._context = context
         self._pool = pool
-        self.entry: Entry[T] | None = None
+        self.entry: Entry | None = None
         self.cancelled = False
         self.abandoned = False
         self._parked: asyncio.Future[None] | None = None
@@ -181,7 +86,7 @@ class Worker(Generic[T]):
         calls, start_again = dispatch.calls, dispatch.start_again
         attempts, completed, times = dispatch.attempts, dispatch.completed, dispatch.call_times
         clean = self._context
-        item: T | None
+        item: Item | None
         result: object
         fresh = True
         last_turn = -1
@@ -242,14 +147,14 @@ class Worker(Generic[T]):
         await self._parked
         return monotonic()
 
-    async def _call_failed(self, entry: Entry[T], error: BaseException, began: float) -> float:
+    async def _call_failed(self, entry: Entry, error: BaseException, began: float) -> float:
         self.entry = None
         error = reportable(error)
         self._dispatch.call_raised(entry[1], monotonic() - began, error)
         await self._report_failure(entry, error)
         return monotonic()
 
-    async def _report_failure(self, entry: Entry[T], error: BaseException) -> None:
+    async def _report_failure(self, entry: Entry, error: BaseException) -> None:
         item = entry[1]
         task = self.task
         assert task is not None

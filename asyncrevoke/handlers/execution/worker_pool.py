@@ -1,14 +1,14 @@
-"""The workers: at most ``concurrency`` tasks that run ready entries."""
+"""At most ``concurrency`` tasks that run ready entries, and when they yield to the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Generic, Protocol
+from time import monotonic
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.runtime.hooks.application_calls import run_handlers_of
-from asyncrevoke.handlers.workers.turn import Turn
-from asyncrevoke.handlers.workers.worker import ItemDispatch, T, Worker
+from asyncrevoke.handlers.execution.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,30 +16,106 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.handlers.execution.dispatch import Dispatcher
+    from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 
 # Seconds that cancelled handlers have to end before they are abandoned.
 _GRACE = 5.0
 
 
-class PoolDispatch(ItemDispatch[T], Protocol[T]):
-    """Calls handlers, and ends turns of the event loop. Implemented by :class:`Dispatcher`."""
+# Seconds that workers together run without yielding to the event loop, if no handler awaits.
+_MAX_RUN_WITHOUT_YIELD = 0.004
+# Seconds more for workers whose handlers have yielded.
+_MAX_YIELDED_EXTENSION = 0.012
+_LONGEST_TURN = _MAX_RUN_WITHOUT_YIELD + _MAX_YIELDED_EXTENSION
 
-    def turn_began(self) -> None:
-        """Items may start in this turn of the event loop."""
 
-    def flush_completed(self) -> None:
-        """Complete the items that have ended since the last call.
+class Turn:
+    """The turn of the event loop in which workers start entries, and when it ends.
 
-        Called at the end of each turn of the event loop in which entries ran, when a worker has
-        ended, and before workers are cancelled.
+    ``ends`` is a time of ``time.monotonic``; before it, workers need not call :meth:`may_start`.
+    ``unconfirmed``: no entry starts until the membership is confirmed.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_confirmation",
+        "_dispatch",
+        "_latest",
+        "_may_start_until",
+        "_membership",
+        "_pool",
+        "ends",
+        "number",
+        "unconfirmed",
+    )
+
+    def __init__(self, membership: MembershipGuard, dispatch: Dispatcher, pool: WorkerPool) -> None:
+        self._membership = membership
+        self._dispatch = dispatch
+        self._pool = pool
+        # Whether _end() is scheduled.
+        self._begun = False
+        self.number = 0
+        self.ends = 0.0
+        self._latest = 0.0
+        # By the loop's clock: until then the confirmed membership lets records start.
+        self._may_start_until = float("-inf")
+        self.unconfirmed = False
+        self._confirmation: asyncio.Future[object] | None = None
+
+    def may_start(self, last: int, now: float) -> bool:
+        """Whether a worker that last started an entry in turn ``last`` may start one at ``now``.
+
+        Not if the time of the turn is over, or the membership is unconfirmed. A worker whose
+        handler has yielded since has more time: when hundreds of handlers end at once, another turn
+        of the event loop costs more time than it saves.
         """
+        if self._begun:
+            return last != self.number and now <= self._latest
+        self._begun = True
+        self.number += 1
+        self._dispatch.turn_began()
+        now = monotonic()
+        self.ends = now + _MAX_RUN_WITHOUT_YIELD
+        self._latest = self.ends + _MAX_YIELDED_EXTENSION
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._end)
+        # Asking once a turn is enough: if the process was frozen, the time of the turn is over.
+        if loop.time() > self._may_start_until - _LONGEST_TURN:
+            self._ask_membership(now, loop.time())
+        return not self.unconfirmed
 
-    def worker_failed(self, error: BaseException, /) -> None:
-        """A worker has failed with an error that no handler raised: no item can complete now."""
+    def close(self) -> None:
+        """Stop waiting for the confirmation of the membership."""
+        if self._confirmation is not None:
+            self._confirmation.cancel()
+
+    def _ask_membership(self, turn_began: float, now: float) -> None:
+        seconds = self._membership.may_begin_for()
+        self.unconfirmed = seconds < 0
+        self._may_start_until = now + seconds
+        # If unconfirmed, the time of the turn is over before an entry starts in it.
+        self.ends = min(self.ends, turn_began + seconds)
+        self._latest = min(self._latest, turn_began + seconds)
+        if self.unconfirmed and self._confirmation is None:
+            self._confirmation = self._membership.confirmation()
+            self._confirmation.add_done_callback(self._confirmed)
+
+    def _confirmed(self, confirmation: asyncio.Future[object]) -> None:
+        self._confirmation = None
+        if not confirmation.cancelled() and confirmation.exception() is None:
+            self._may_start_until = float("-inf")  # ask again
+            self._pool.notify()
+
+    def _end(self) -> None:
+        self._begun = False
+        self.ends = 0.0
+        self._pool.turn_ended()
 
 
-class WorkerPool(Generic[T]):
+class WorkerPool:
     """At most ``concurrency`` workers, made when they are first needed, that take from ``lanes``.
 
     An idle worker waits for a future. :meth:`notify` wakes one worker when entries are ready. A
@@ -54,8 +130,8 @@ class WorkerPool(Generic[T]):
 
     def __init__(
         self,
-        lanes: LaneQueue[T],
-        dispatch: PoolDispatch[T],
+        lanes: LaneQueue,
+        dispatch: Dispatcher,
         concurrency: int,
         membership: MembershipGuard,
         deadline: ShutdownDeadline | None = None,
@@ -64,9 +140,9 @@ class WorkerPool(Generic[T]):
         self._dispatch = dispatch
         self._concurrency = concurrency
         self._deadline = deadline
-        self._workers: dict[Worker[T], None] = {}
-        self._parked: list[Worker[T]] = []
-        self._turn = Turn(membership, self)
+        self._workers: dict[Worker, None] = {}
+        self._parked: list[Worker] = []
+        self._turn = Turn(membership, dispatch, self)
         self._idle: asyncio.Future[None] | None = None
         self.closing = False
         self._failed = False
@@ -74,7 +150,7 @@ class WorkerPool(Generic[T]):
         self._context = copy_context()
         run_handlers_of(membership, self._context)
 
-    def running(self) -> Iterator[tuple[TopicPartition, T]]:
+    def running(self) -> Iterator[tuple[TopicPartition, Item]]:
         """The items that have started and not ended."""
         for worker in self._workers:
             if worker.entry is not None:
@@ -110,7 +186,7 @@ class WorkerPool(Generic[T]):
         finally:
             self._idle = None
 
-    async def close(self) -> list[T]:
+    async def close(self) -> list[Item]:
         """Cancel the calls that run, wait for their end, and end the workers.
 
         Calls that have not ended after 5 s, or at the shutdown deadline, are abandoned; returns
@@ -127,7 +203,7 @@ class WorkerPool(Generic[T]):
         deadline = self._deadline
         grace = _GRACE if deadline is None else deadline.until_commits_end(_GRACE)
         _, left = await asyncio.wait(tasks, timeout=grace)
-        items: list[T] = []
+        items: list[Item] = []
         for task in left:
             worker = tasks[task]
             worker.abandon(task)
@@ -150,40 +226,32 @@ class WorkerPool(Generic[T]):
             self._workers[worker] = None
             self._begin(worker)
 
-    def _begin(self, worker: Worker[T]) -> None:
+    def _begin(self, worker: Worker) -> None:
         context = self._context.copy()
         task = asyncio.get_running_loop().create_task(worker.run(context), context=context)
         worker.run_by(task)
         task.add_done_callback(lambda task: self._worker_ended(worker, task))
 
-    # -- WorkerReactions and TurnReactions -------------------------------------------------------
+    # -- what workers and the turn report --------------------------------------------------------
 
     def worker_found_entries(self) -> None:
         """Wake up to two workers for further ready entries."""
         for _ in range(min(2, self._lanes.count_ready(2))):
             self._wake_one()
 
-    def worker_parked(self, worker: Worker[T], /) -> None:
+    def worker_parked(self, worker: Worker, /) -> None:
         """Keep the idle worker for the next entry."""
         self._parked.append(worker)
         self._wake_if_idle()
 
-    def worker_needs_task(self, worker: Worker[T], /) -> None:
+    def worker_needs_task(self, worker: Worker, /) -> None:
         """Run the worker in a new task."""
         self._begin(worker)
-
-    def turn_began(self) -> None:
-        """Entries may start in this turn."""
-        self._dispatch.turn_began()
 
     def turn_ended(self) -> None:
         """Complete the items that have ended in this turn."""
         self._lanes.turn_ended()
         self.flush_completed()
-
-    def membership_confirmed(self) -> None:
-        """Let the workers start entries."""
-        self.notify()
 
     # -- the end of workers ----------------------------------------------------------------------
 
@@ -207,7 +275,7 @@ class WorkerPool(Generic[T]):
         if self._idle is not None and not self._idle.done() and self._is_idle():
             self._idle.set_result(None)
 
-    def _worker_ended(self, worker: Worker[T], task: asyncio.Task[None]) -> None:
+    def _worker_ended(self, worker: Worker, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if worker.task is task:  # otherwise another task runs the worker now
             del self._workers[worker]
