@@ -714,7 +714,6 @@ class Core:
             )
         self.subscription_state = SubscriptionState(
             self.outbox,
-            config,
             self.cluster,
             self.assignment,
             self.manual,

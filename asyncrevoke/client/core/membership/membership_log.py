@@ -19,10 +19,9 @@ _MEMBERSHIP = "membership"
 class MembershipLog:
     """Logs assignments, what a membership waits for, and when it is confirmed again."""
 
-    def __init__(self, outbox: Outbox, group_id: str | None) -> None:
+    def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._log = WaitLog(outbox)
-        self._group_id = group_id
         self._not_read: frozenset[str] = frozenset()
 
     def assigned(
@@ -31,7 +30,6 @@ class MembershipLog:
         """The group has assigned these; ``added`` are new, and ``to_go`` are being revoked."""
         self._outbox.emit(
             log_events.ASSIGNED,
-            group=self._group_id,
             generation=generation,
             partitions=[str(tp) for tp in sorted(partitions)],
             added=added,
@@ -44,14 +42,13 @@ class MembershipLog:
             self._not_read |= internal
             self._outbox.emit(
                 log_events.INTERNAL_TOPICS_NOT_CONSUMED,
-                group=self._group_id,
                 topics=sorted(internal),
             )
 
     def left(self, error: str | None) -> None:
         """The member has left; ``error`` says why the coordinator has not confirmed it."""
         fields = {} if error is None else {"error": error}
-        self._outbox.emit(log_events.LEFT_GROUP, group=self._group_id, **fields)
+        self._outbox.emit(log_events.LEFT_GROUP, **fields)
 
     def confirmed(self, now: float) -> None:
         """The coordinator has confirmed the membership."""
@@ -65,7 +62,6 @@ class MembershipLog:
                 now,
                 _MEMBERSHIP,
                 log_events.HEARTBEATS_UNCONFIRMED,
-                group=self._group_id,
                 last_confirmed=round(now - confirmed_at, 1),
             )
 
@@ -75,7 +71,6 @@ class MembershipLog:
             now,
             _MEMBERSHIP,
             log_events.HEARTBEATS_REJECTED,
-            group=self._group_id,
             waiting_for=waiting_for,
             last_response=last_response,
             detail=detail,

@@ -22,7 +22,6 @@ class SessionGuard:
         self, outbox: Outbox, config: ConsumerConfig, subscription: SubscriptionState
     ) -> None:
         self._outbox = outbox
-        self._config = config
         self._subscription = subscription
         # Whether this consumer pauses unconfirmed.
         self.is_enabled = config.on_unconfirmed_membership == "pause"
@@ -36,7 +35,7 @@ class SessionGuard:
         heard = membership.member_at
         unconfirmed = heard is not None and now - heard > membership.session
         if unconfirmed and not self._pausing:
-            self._outbox.emit(log_events.NO_RECORDS_WHILE_UNCONFIRMED, group=self._config.group_id)
+            self._outbox.emit(log_events.NO_RECORDS_WHILE_UNCONFIRMED)
         self._pausing = unconfirmed
         return unconfirmed
 

@@ -19,7 +19,6 @@ from asyncrevoke.client.model import BrokerPattern, TopicPartition, Value
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.membership.classic.member import ClassicMembership
     from asyncrevoke.client.core.membership.manual import ManualMembership
@@ -43,7 +42,6 @@ class SubscriptionState:
     def __init__(
         self,
         outbox: Outbox,
-        config: ConsumerConfig,
         cluster: ClusterMetadata,
         assignment: Assignment,
         manual: ManualMembership,
@@ -52,7 +50,6 @@ class SubscriptionState:
         reactions: MembershipReactions,
     ) -> None:
         self._outbox = outbox
-        self._group_id = config.group_id
         self._cluster = cluster
         self._assignment = assignment
         self._manual = manual
@@ -86,7 +83,7 @@ class SubscriptionState:
         self._pattern = (
             None
             if pattern is None or isinstance(pattern, BrokerPattern)
-            else PatternSubscription(self._outbox, self._group_id, pattern)
+            else PatternSubscription(self._outbox, pattern)
         )
         self._topics = frozenset(topics)
         if self._pattern is not None:
@@ -140,7 +137,7 @@ class SubscriptionState:
 
     def fall_back(self, now: float, why: str) -> None:
         """The brokers do not offer KIP-848 to this group: use the classic protocol."""
-        self._outbox.emit(log_events.CLASSIC_PROTOCOL, group=self._group_id, reason=why)
+        self._outbox.emit(log_events.CLASSIC_PROTOCOL, reason=why)
         self._group_membership = self._classic or self._manual
         self._subscribe(now)
 
@@ -205,9 +202,8 @@ class PatternSubscription:
     were subscribed to before stay while they match.
     """
 
-    def __init__(self, outbox: Outbox, group: str | None, pattern: str | re.Pattern[str]) -> None:
+    def __init__(self, outbox: Outbox, pattern: str | re.Pattern[str]) -> None:
         self._outbox = outbox
-        self._group = group
         self._match = re.compile(pattern).fullmatch
         self._subscribed: frozenset[str] = frozenset()
         self._is_exceeded = False
@@ -237,7 +233,6 @@ class PatternSubscription:
         if is_exceeded and not self._is_exceeded:
             self._outbox.emit(
                 log_events.PATTERN_TOO_WIDE,
-                group=self._group,
                 matching=matching,
                 subscribed=subscribed,
             )

@@ -217,7 +217,6 @@ class Coordinator:
             self._warned_at = now
             self._outbox.emit(
                 log_events.WAITING_FOR_COORDINATOR,
-                group=self._config.group_id,
                 seconds=round(waited, 1),
                 last_response=why,
             )

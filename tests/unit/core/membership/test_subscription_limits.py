@@ -81,14 +81,14 @@ def test_a_compiled_pattern_keeps_its_flags(compiled: re.Pattern[str], matching:
     topics, checked = read_from((), compiled, "subscribe", "classic")
     assert not topics
     assert isinstance(checked, re.Pattern)
-    found = PatternSubscription(Outbox(), "billing", checked)
+    found = PatternSubscription(Outbox(), checked)
     assert found.matching(["orders", "orders-eu", "ORDERS", "bills"]) == matching
 
 
 @pytest.mark.parametrize("name", ["x", "x" * 240])
 def test_the_leader_reads_what_matches_a_pattern_at_most(name: str) -> None:
     topics = [f"{name}-{number}" for number in range(120_000)]
-    chosen = PatternSubscription(Outbox(), "billing", ".*").matching([*topics, "", "[/]"])
+    chosen = PatternSubscription(Outbox(), ".*").matching([*topics, "", "[/]"])
     assert 6_000 < len(chosen) <= MAX_TOPICS
     owned = tuple(TopicPartition(topic, 0) for topic in chosen)
     blob = encode_subscription(Subscription(topics=tuple(chosen), owned=owned))

@@ -45,7 +45,7 @@ class ClassicHeartbeat:
         member: ClassicMembership,
     ) -> None:
         self._outbox = outbox
-        self._log = MembershipLog(outbox, config.group_id)
+        self._log = MembershipLog(outbox)
         self._config = config
         self._coordinator = coordinator
         self._member = member

@@ -45,7 +45,7 @@ class LeaveGroup:
         member: ClassicMembership,
     ) -> None:
         self._outbox = outbox
-        self._log = MembershipLog(outbox, config.group_id)
+        self._log = MembershipLog(outbox)
         self._group_id = config.group_id or ""
         self._instance_id = config.group_instance_id
         self._timeout = min(config.request_timeout, _TIMEOUT)
@@ -149,7 +149,7 @@ class LeaveGroup:
         """Wait no longer. Without a response in time, the member is removed at its session
         timeout."""
         if not self._has_ended and (self._owed or self._outstanding is not None):
-            self._outbox.emit(log_events.LEFT_WITHOUT_COORDINATOR, group=self._group_id)
+            self._outbox.emit(log_events.LEFT_WITHOUT_COORDINATOR)
         else:
             self._log.left(self._error)
         self.cancel()

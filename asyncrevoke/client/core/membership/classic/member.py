@@ -98,7 +98,7 @@ class ClassicMembership:
         reactions: MembershipReactions,
     ) -> None:
         self._outbox = outbox
-        self._log = MembershipLog(outbox, config.group_id)
+        self._log = MembershipLog(outbox)
         self._wait_log = WaitLog(outbox)
         self._config = config
         self._cluster = cluster
@@ -233,7 +233,7 @@ class ClassicMembership:
         self._rejoin_owed = None
         self._is_new = self._is_new or self.generation < 0
         self._transition(ClassicTransition.JOIN if self.member_id else ClassicTransition.ASK_ID)
-        self._outbox.emit(log_events.JOINING, group=self._group_id, reason=reason)
+        self._outbox.emit(log_events.JOINING, reason=reason)
         self._wait_log.watch(
             now, _GROUP, log_events.WAITING_FOR_OTHER_MEMBERS, self._waiting_for_group
         )
@@ -243,7 +243,7 @@ class ClassicMembership:
     def _waiting_for_group(self) -> dict[str, object] | None:
         if self._coordinator.node is None:
             return None
-        return {"group": self._group_id, "phase": self.state.value}
+        return {"phase": self.state.value}
 
     # --- a rebalance: JoinGroup and SyncGroup ----------------------------------------------------
 
@@ -374,13 +374,9 @@ class ClassicMembership:
 
     def _log_invalid(self, received: ReceivedAssignment) -> None:
         if received.unreadable is not None:
-            self._outbox.emit(
-                log_events.ASSIGNMENT_NOT_DECODED, group=self._group_id, problem=received.unreadable
-            )
+            self._outbox.emit(log_events.ASSIGNMENT_NOT_DECODED, problem=received.unreadable)
         elif received.ignored is not None:
-            self._outbox.emit(
-                log_events.ASSIGNMENT_PARTLY_INVALID, group=self._group_id, problem=received.ignored
-            )
+            self._outbox.emit(log_events.ASSIGNMENT_PARTLY_INVALID, problem=received.ignored)
 
     # --- a rebalance: the assignment, and the partitions that it takes away -----------------------
 
@@ -556,7 +552,7 @@ class ClassicMembership:
 
     def evicted(self, now: float, reason: str, *, keep_id: bool) -> None:
         """The coordinator does not accept the membership; ``keep_id``: but knows the member id."""
-        self._outbox.emit(log_events.MEMBERSHIP_LOST, group=self._group_id, reason=reason)
+        self._outbox.emit(log_events.MEMBERSHIP_LOST, reason=reason)
         self.stop_sending()
         self._clear_generation()
         if not keep_id:

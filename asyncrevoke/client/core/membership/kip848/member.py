@@ -96,7 +96,7 @@ class ConsumerGroupMembership:
         has_fallback: bool,
     ) -> None:
         self._outbox = outbox
-        self._log = MembershipLog(outbox, config.group_id)
+        self._log = MembershipLog(outbox)
         self._config = config
         self._cluster = cluster
         self._assignment = assignment
@@ -264,7 +264,7 @@ class ConsumerGroupMembership:
     def _join(self, now: float, *, after: float = 0.0) -> None:
         self._transition(MemberTransition.JOIN)
         self._epoch = JOIN_EPOCH
-        self._outbox.emit(log_events.JOINING, group=self._group_id, reason="by a heartbeat")
+        self._outbox.emit(log_events.JOINING, reason="by a heartbeat")
         self._heartbeat.often(now + _OFTEN_AFTER_JOIN)
         self._heartbeat.start(now, after=after)
 
@@ -444,7 +444,7 @@ class ConsumerGroupMembership:
                 self._heartbeat.retry(now)
 
     def _fenced(self, now: float, reason: str) -> None:
-        self._outbox.emit(log_events.MEMBERSHIP_LOST, group=self._group_id, reason=reason)
+        self._outbox.emit(log_events.MEMBERSHIP_LOST, reason=reason)
         self._forget(MemberTransition.FENCED)
         self._known = False
         self._revocation.lose(now, self._assignment.live(), reason)
@@ -500,7 +500,7 @@ class ConsumerGroupMembership:
 
     def _leave_overdue(self, now: float) -> None:
         """No response in time: the member is removed at its session timeout."""
-        self._outbox.emit(log_events.LEFT_WITHOUT_COORDINATOR, group=self._group_id)
+        self._outbox.emit(log_events.LEFT_WITHOUT_COORDINATOR)
         self._left(now)
 
     def _left(self, now: float) -> None:

@@ -112,7 +112,6 @@ class UnknownTopics:
         shown = sorted(self._topics[each] or topic_id_text(each) for each in late)
         self._outbox.emit(
             log_events.ASSIGNED_TOPICS_UNKNOWN,
-            group=self._config.group_id,
             reason="not authorized to describe them"
             if self._refused.issuperset(late)
             else "the brokers do not describe them",

@@ -64,7 +64,7 @@ def test_the_log_line_of_leaving_has_an_error_only_if_there_is_one(
     group.close()
     group.respond_to_leave(response)
     (line,) = group.named("left the group")
-    assert dict(line.fields) == {"group": "billing", **fields}
+    assert dict(line.fields) == fields
 
 
 def test_the_log_line_of_leaving_says_why_there_is_no_readable_response() -> None:
@@ -74,7 +74,7 @@ def test_the_log_line_of_leaving_says_why_there_is_no_readable_response() -> Non
     send, _ = group.only(LeaveGroupRequest)
     group.fail(send, FailureKind.MALFORMED)
     (line,) = group.named("left the group")
-    assert dict(line.fields) == {"group": "billing", "error": "gone"}
+    assert dict(line.fields) == {"error": "gone"}
 
 
 @BOTH
