@@ -18,7 +18,7 @@ from asyncrevoke.client.groups.requests import DeleteGroupsRequest
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.producing.delivery import CompleteDelivery
-from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.runtime.session.open_session import config_override
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.replays.ranges.range_consumer import RangeConsumer

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.model import TopicPartition
-
-
-class ResultObserver(Protocol):
-    """Counts results. Implemented by :class:`Observers`."""
-
-    def on_results_published(self, handler: str, topic: str, count: int) -> None:
-        """``count`` results of a handler for this topic are acknowledged."""
+    from asyncrevoke.client.runtime.hooks.observers import Observers
 
 
 class Delivery:
@@ -24,7 +18,7 @@ class Delivery:
     ``observer`` counts the acknowledged ones as results of ``handler``.
     """
 
-    def __init__(self, handler: str = "", observer: ResultObserver | None = None) -> None:
+    def __init__(self, handler: str = "", observer: Observers | None = None) -> None:
         self._handler = handler
         self._observer = observer
         # One more until all are queued.

@@ -1,35 +1,36 @@
-"""Writes results and dead letters over the consumer's connections."""
+"""Writes results and dead letters over the consumer's connections, or records over its own."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.client.core.io.effects import Channel, Send
+from asyncrevoke.client.core.io.effects import Channel, Node, Send
 from asyncrevoke.client.errors import ConsumerClosedError, PublishError
 from asyncrevoke.client.producing.delivery import Delivery
 from asyncrevoke.client.producing.encoding import encode_key, encode_value
 from asyncrevoke.client.producing.producer_core import ProducerCore
-from asyncrevoke.client.producing.publish_spans import PublishSpans
 from asyncrevoke.client.producing.queueing.waiting_results import WaitingResults
-from asyncrevoke.client.producing.trace_context import result_headers
+from asyncrevoke.client.producing.trace_context import PublishSpans, result_headers
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
+from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.client.producing.delivery import ResultObserver
     from asyncrevoke.client.producing.encoded_records import EncodedRecords
     from asyncrevoke.client.producing.message import Headers
     from asyncrevoke.client.producing.producer_core import Outgoing
-    from asyncrevoke.client.producing.publish_spans import ResultTracer
     from asyncrevoke.client.producing.queueing.result_group import ResultGroup
-    from asyncrevoke.client.producing.queueing.result_topic import OutputPartitions
+    from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
     from asyncrevoke.client.producing.queueing.waiting_results import WaitingResult
+    from asyncrevoke.client.runtime.hooks.observers import Observers, Tracer
     from asyncrevoke.client.runtime.net.requests import Requests
 
 # Most bytes of results that are not acknowledged; further calls wait.
@@ -56,8 +57,8 @@ class Producer:
         requests: Requests,
         bootstrap: Sequence[Node],
         wall_clock: Callable[[], float],
-        observer: ResultObserver | None = None,
-        tracer: ResultTracer | None = None,
+        observer: Observers | None = None,
+        tracer: Tracer | None = None,
         *,
         compress_in_thread: bool = True,
     ) -> None:
@@ -396,3 +397,25 @@ class Producer:
 
     def _why_not_now(self, topic: str, others_wait: bool) -> PublishError | None:
         return self._core.why_not(topic, in_time=True, others_wait=others_wait)
+
+
+class ProducerWithOwnConnections(AbstractAsyncContextManager[Producer]):
+    """A producer with the connection options of ``config``; it connects at the first record.
+
+    Records that are not acknowledged when the block is left fail. A class: contextlib's generators
+    write into exceptions, and a user's class may forbid that.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
+        self._channels = Channels(config, EventLog())
+        self._producer = Producer(config, self._channels, bootstrap, time.time)
+
+    async def __aenter__(self) -> Producer:
+        return self._producer
+
+    async def __aexit__(self, *_error: object) -> None:
+        try:
+            await self._producer.aclose()
+        finally:
+            await self._channels.close()

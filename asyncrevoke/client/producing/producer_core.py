@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.encoded_records import EncodedRecords
     from asyncrevoke.client.producing.queueing.result_group import QueuedResult, ResultGroup
-    from asyncrevoke.client.producing.queueing.result_topic import OutputPartitions, ResultTopic
+    from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions, ResultTopic
     from asyncrevoke.client.producing.record_batch import ResultSink, SinkRun
     from asyncrevoke.client.producing.requests import PartitionResponse
 

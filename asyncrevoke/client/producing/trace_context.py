@@ -1,4 +1,4 @@
-"""The trace context in the headers of records and results."""
+"""The trace context in the headers of records and results, and the spans of results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from asyncrevoke.client.producing.encoding import encode_headers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from asyncrevoke.client.model import Record
     from asyncrevoke.client.producing.message import Headers
+    from asyncrevoke.client.runtime.hooks.observers import PublishSpan, Tracer
 
 # W3C Trace Context and Baggage.
 _TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate", "baggage"))
@@ -49,3 +51,27 @@ def result_headers(
     if any(name.lower() in begins for name, _ in encoded):
         return encoded
     return [*carried, *encoded]
+
+
+class PublishSpans:
+    """Begins spans, and ends all of them when the block ends, with the error of the block."""
+
+    def __init__(self, tracer: Tracer | None, *, in_call: bool) -> None:
+        self._tracer = tracer
+        self._in_call = in_call
+        self._spans: list[PublishSpan] = []
+
+    def begin(self, topic: str) -> Sequence[tuple[str, bytes | None]]:
+        """Begin the span of a result for this topic, and return the headers for its trace."""
+        if self._tracer is None:
+            return ()
+        span = self._tracer.publish_span(topic, in_call=self._in_call)
+        self._spans.append(span)
+        return span.headers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        for span in self._spans:
+            span.end(error)

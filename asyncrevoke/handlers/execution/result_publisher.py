@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.client.model import Record, TopicPartition
-    from asyncrevoke.client.producing.delivery import Delivery, ResultObserver
+    from asyncrevoke.client.producing.delivery import Delivery
     from asyncrevoke.client.producing.message import Headers
     from asyncrevoke.client.producing.producer import Producer
-    from asyncrevoke.client.producing.publish_spans import PublishSpans
+    from asyncrevoke.client.producing.trace_context import PublishSpans
+    from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.registration import Handler
@@ -171,7 +172,7 @@ class _DirectResults:
         self,
         pipeline: HandlerPipeline,
         handler: str,
-        observer: ResultObserver | None,
+        observer: Observers | None,
     ) -> None:
         self._pipeline = pipeline
         self._handler = handler

@@ -12,7 +12,7 @@ from asyncrevoke.spark.sink.key_hashes import murmur2_of
 from asyncrevoke.spark.sink.record_encoding import RejectedRow
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.producing.queueing.result_topic import OutputPartitions
+    from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
     from asyncrevoke.spark.arrow import Array
     from asyncrevoke.spark.sink.binary_column import BinaryColumn, Numbers
 

@@ -21,7 +21,7 @@ from asyncrevoke.spark.sink.topic_writer import EncodedBatch, TopicWriter, sink_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from asyncrevoke.client.producing.queueing.result_topic import OutputPartitions
+    from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
     from asyncrevoke.spark.arrow import ArrowRecordBatch, StructListArray
     from asyncrevoke.spark.sink.binary_column import Numbers
     from asyncrevoke.spark.sink.options import SinkOptions

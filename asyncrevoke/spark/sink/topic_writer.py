@@ -9,7 +9,7 @@ from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.delivery import Delivery
 from asyncrevoke.client.producing.encoded_records import EncodedRecords
-from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.spark.errors import SinkError
 from asyncrevoke.spark.sink.binary_column import Numbers
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.producing.producer import Producer
-    from asyncrevoke.client.producing.queueing.result_topic import OutputPartitions
+    from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
 
 
 class EncodedBatch(NamedTuple):

@@ -15,7 +15,7 @@ from kio.static.primitive import f64
 from asyncrevoke import Consumer
 from asyncrevoke.broker.admin import Admin
 from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.protocol.messages import Entities, EntityRequest
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from asyncrevoke.cli import replay as replay_command
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.replay import RunOptions
 from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.spark import session as spark_session

@@ -25,7 +25,7 @@ from asyncrevoke.broker.listeners.ports import HOST
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.io.effects import Channel, Failed, Node, Replied, Send
 from asyncrevoke.client.errors import GroupAuthorizationError, PublishError, TopicAuthorizationError
-from asyncrevoke.client.producing.own_connections import ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.protocol import messages
 from asyncrevoke.client.runtime.net.channels import Channels
 from asyncrevoke.integrations.prometheus import PrometheusMetrics

@@ -13,7 +13,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from asyncrevoke.client.errors import AsyncRevokeError
 from asyncrevoke.client.producing.partitioner import Partitioner, murmur2
-from asyncrevoke.client.producing.queueing.result_topic import OutputPartitions
+from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
 from asyncrevoke.client.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.sink.binary_column import BinaryColumn

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from asyncrevoke.client.model import Record
-    from asyncrevoke.client.producing.queueing.result_topic import ResultTopic
+    from asyncrevoke.client.producing.queueing.result_topics import ResultTopic
     from asyncrevoke.client.producing.record_batch import ResultBatch, ResultSink
 
     # Token, key, value and headers.

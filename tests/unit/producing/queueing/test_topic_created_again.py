@@ -11,7 +11,7 @@ from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replie
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.encoded_records import EncodedRecords
 from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
-from asyncrevoke.client.producing.queueing.result_topic import ResultTopic
+from asyncrevoke.client.producing.queueing.result_topics import ResultTopic
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
     ProduceRequest,
