@@ -17,7 +17,7 @@ from wire.fake_broker import API_VERSIONS, FakeBroker, api_versions_response, fr
 from wire.frames import response_frames as frames
 
 from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.groups import requests, retry
+from asyncrevoke.client.groups import errors, requests
 from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.errors import GroupsError, UnsupportedRequestError
 from asyncrevoke.client.protocol import codec
@@ -213,7 +213,7 @@ async def test_metadata_with_an_error_is_an_error() -> None:
 async def test_a_coordinator_is_looked_up_again_while_it_is_not_available(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retry, "_FIRST", 0.001)
+    monkeypatch.setattr(errors, "_FIRST", 0.001)
     broker = GroupBroker()
     async with connected(broker) as (client, node):
         missing = coordinator_body(ErrorCode.coordinator_not_available, node)

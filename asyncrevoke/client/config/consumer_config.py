@@ -23,7 +23,7 @@ from asyncrevoke.client.config.consumer_options import (
     ValueAs,
 )
 from asyncrevoke.client.config.names import explain_unknown, old_name
-from asyncrevoke.client.config.security_checks import DEFAULT_MECHANISM, check_security
+from asyncrevoke.client.config.security import DEFAULT_MECHANISM, check_security
 from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:

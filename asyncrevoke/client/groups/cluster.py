@@ -12,8 +12,8 @@ from asyncrevoke.client.groups.errors import (
     CoordinatorUnavailableError,
     GroupsError,
     UnsupportedRequestError,
+    retry_transient_errors,
 )
-from asyncrevoke.client.groups.retry import retry_transient_errors
 from asyncrevoke.client.protocol.messages import (
     EntityResponse,
     FindCoordinatorRequest,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from asyncrevoke.client.groups import rebalance_blockers, requests
 from asyncrevoke.client.groups.cluster import check
-from asyncrevoke.client.groups.errors import GroupsError, NoGroupError, UnsupportedRequestError
+from asyncrevoke.client.groups.errors import (
+    PATIENCE,
+    GroupsError,
+    NoGroupError,
+    UnsupportedRequestError,
+    retry_transient_errors,
+)
 from asyncrevoke.client.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
-from asyncrevoke.client.groups.retry import PATIENCE, retry_transient_errors
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol import messages
 from asyncrevoke.client.protocol.subscription import (
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from kio.schema.describe_groups.v5.response import DescribedGroup as ClassicGroup
     from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
 
+    from asyncrevoke.client.groups.cluster import GroupsClient
+
     Response = TypeVar("Response")
     Received = TypeVar("Received", bound=messages.KafkaMessage)
     Described = TypeVar("Described", ClassicGroup, ConsumerGroup)
@@ -39,41 +46,15 @@ _NO_GROUP = ("", "Dead")
 _ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version))
 
 
-class BrokerRequests(Protocol):
-    """Implemented by :class:`asyncrevoke.client.groups.cluster.GroupsClient`."""
-
-    def brokers(self) -> Mapping[int, str]:
-        """Addresses by id."""
-        ...
-
-    async def coordinator(self, group: str) -> int:
-        """The id of the broker that coordinates a group."""
-        ...
-
-    async def metadata(self, topics: Iterable[str]) -> messages.MetadataResponse:
-        """The partitions of these topics, with their leaders."""
-        ...
-
-    async def ask(self, node: int, request: messages.EntityRequest[Response]) -> Response:
-        """The response of one broker, as kio has it."""
-        ...
-
-    async def send(
-        self, node: int, request: messages.Request, expected: type[Received]
-    ) -> Received:
-        """The response of one broker."""
-        ...
-
-
 # The coordinator may change between the requests of one call: the call starts again as a whole.
 
 
-async def list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
+async def list_groups(brokers: GroupsClient) -> list[GroupSummary]:
     """All consumer groups of the cluster, by name. Raises GroupsError."""
     return await retry_transient_errors(lambda: _list_groups(brokers))
 
 
-async def committed_offsets(brokers: BrokerRequests, name: str) -> dict[TopicPartition, int]:
+async def committed_offsets(brokers: GroupsClient, name: str) -> dict[TopicPartition, int]:
     """The offsets that a group has committed; none if the group does not exist. Raises
     GroupsError."""
 
@@ -84,14 +65,14 @@ async def committed_offsets(brokers: BrokerRequests, name: str) -> dict[TopicPar
 
 
 async def describe_group(
-    brokers: BrokerRequests, name: str, patience: float = PATIENCE
+    brokers: GroupsClient, name: str, patience: float = PATIENCE
 ) -> GroupFacts:
     """One group, with its members, lag, and the members that delay a rebalance. Retries for
     ``patience`` seconds while its coordinator changes or loads. Raises GroupsError."""
     return await retry_transient_errors(lambda: _describe_group(brokers, name), patience)
 
 
-async def _list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
+async def _list_groups(brokers: GroupsClient) -> list[GroupSummary]:
     found: dict[str, GroupSummary] = {}
     for node in sorted(brokers.brokers()):
         response = await brokers.ask(node, requests.ListGroupsRequest())
@@ -108,7 +89,7 @@ async def _list_groups(brokers: BrokerRequests) -> list[GroupSummary]:
     return [found[name] for name in sorted(found)]
 
 
-async def _describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
+async def _describe_group(brokers: GroupsClient, name: str) -> GroupFacts:
     node = await brokers.coordinator(name)
     group = await _consumer_group(brokers, node, name)
     if group is not None:
@@ -146,7 +127,7 @@ async def _describe_group(brokers: BrokerRequests, name: str) -> GroupFacts:
 # --- the group ----------------------------------------------------------------------------------
 
 
-async def _consumer_group(brokers: BrokerRequests, node: int, name: str) -> ConsumerGroup | None:
+async def _consumer_group(brokers: GroupsClient, node: int, name: str) -> ConsumerGroup | None:
     """None if it is not a KIP-848 group, or the broker does not support KIP-848."""
     try:
         response = await brokers.ask(node, requests.ConsumerGroupDescribeRequest(group_ids=(name,)))
@@ -176,7 +157,7 @@ def _consumer_member(member: ConsumerMember, group_epoch: int) -> MemberFacts:
     )
 
 
-async def _classic_group(brokers: BrokerRequests, node: int, name: str) -> ClassicGroup:
+async def _classic_group(brokers: GroupsClient, node: int, name: str) -> ClassicGroup:
     response = await brokers.ask(node, requests.DescribeGroupsRequest(groups=(name,)))
     group = _described_group(response.groups, name)
     check(group.error_code, f"describing group {name!r}")
@@ -215,7 +196,7 @@ def _classic_member(member: ClassicMember) -> MemberFacts:
 # --- lag ----------------------------------------------------------------------------------------
 
 
-async def _committed(brokers: BrokerRequests, node: int, name: str) -> dict[TopicPartition, int]:
+async def _committed(brokers: GroupsClient, node: int, name: str) -> dict[TopicPartition, int]:
     response = await brokers.send(node, requests.committed(name), messages.OffsetFetchResponse)
     if response.error is ErrorCode.group_id_not_found:
         return {}
@@ -228,7 +209,7 @@ async def _committed(brokers: BrokerRequests, node: int, name: str) -> dict[Topi
 
 
 async def _partitions(
-    brokers: BrokerRequests, members: Sequence[MemberFacts], offsets: Mapping[TopicPartition, int]
+    brokers: GroupsClient, members: Sequence[MemberFacts], offsets: Mapping[TopicPartition, int]
 ) -> tuple[PartitionFacts, ...]:
     owner = {tp: member.member_id for member in members for tp in member.assigned}
     for member in members:
@@ -260,7 +241,7 @@ async def _partitions(
     return tuple(facts)
 
 
-async def _leaders(brokers: BrokerRequests, topics: Iterable[str]) -> dict[TopicPartition, int]:
+async def _leaders(brokers: GroupsClient, topics: Iterable[str]) -> dict[TopicPartition, int]:
     """The broker that leads each partition, below 0 if none does."""
     names = sorted(topics)
     if not names:
@@ -275,7 +256,7 @@ async def _leaders(brokers: BrokerRequests, topics: Iterable[str]) -> dict[Topic
 
 
 async def _list_offsets(
-    brokers: BrokerRequests,
+    brokers: GroupsClient,
     leaders: Mapping[TopicPartition, int],
     request: Callable[[Iterable[TopicPartition]], messages.ListOffsetsRequest],
 ) -> dict[TopicPartition, int]:

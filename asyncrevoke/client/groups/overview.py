@@ -12,15 +12,15 @@ from asyncrevoke.client.groups.errors import GroupsError, NoGroupError
 from asyncrevoke.client.groups.observer import describe_group, list_groups
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.groups.cluster import GroupsClient
     from asyncrevoke.client.groups.facts import GroupSummary
-    from asyncrevoke.client.groups.observer import BrokerRequests
 
 # Seconds for describing all groups: a cluster may have thousands.
 _DESCRIBED_WITHIN: Final = 30.0
 
 
 async def summarize_groups(
-    brokers: BrokerRequests, within: float = _DESCRIBED_WITHIN
+    brokers: GroupsClient, within: float = _DESCRIBED_WITHIN
 ) -> list[GroupSummary]:
     """All consumer groups by name, with members and lag. Raises GroupsError.
 

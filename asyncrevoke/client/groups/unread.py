@@ -19,8 +19,8 @@ from asyncrevoke.client.groups.rebalance_blockers import member_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from asyncrevoke.client.groups.cluster import GroupsClient
     from asyncrevoke.client.groups.facts import GroupFacts, MemberFacts, PartitionFacts
-    from asyncrevoke.client.groups.observer import BrokerRequests
     from asyncrevoke.client.model import TopicPartition
 
 _LOOK_EVERY: Final = 1.0
@@ -103,7 +103,7 @@ def _grown(
     )
 
 
-async def observe_group(brokers: BrokerRequests, name: str, seconds: float) -> GroupFacts:
+async def observe_group(brokers: GroupsClient, name: str, seconds: float) -> GroupFacts:
     """One group after ``seconds`` of repeated looks, with the members that commit nothing for half
     of that time although records arrive. Raises GroupsError."""
     loop = asyncio.get_running_loop()

@@ -10,9 +10,12 @@ from kio.schema.errors import ErrorCode
 
 from asyncrevoke.client.groups import requests
 from asyncrevoke.client.groups.cluster import GroupsClient
-from asyncrevoke.client.groups.errors import CoordinatorUnavailableError, NoGroupError
+from asyncrevoke.client.groups.errors import (
+    CoordinatorUnavailableError,
+    NoGroupError,
+    retry_transient_errors,
+)
 from asyncrevoke.client.groups.observer import committed_offsets, describe_group
-from asyncrevoke.client.groups.retry import retry_transient_errors
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.messages import OffsetCommitResponse
 from asyncrevoke.client.runtime.net.single_request import run_blocking

@@ -13,6 +13,7 @@ from kio.static.primitive import i32, i32Timedelta
 from unit.core.scripted_brokers import tp
 
 from asyncrevoke.client.groups import requests
+from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.errors import GroupsError, UnsupportedRequestError
 from asyncrevoke.client.protocol import messages
 from asyncrevoke.client.protocol.subscription import (
@@ -71,7 +72,7 @@ def modern_member(
     )
 
 
-class FakeBrokers:
+class FakeBrokers(GroupsClient):
     """Two brokers, topic orders with 4 partitions of which broker 1 leads the even ones."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from asyncrevoke.client.core.io.effects import (
     Send,
 )
 from asyncrevoke.client.protocol import messages
-from asyncrevoke.client.runtime.net.authentication.session import AuthenticatedSession
+from asyncrevoke.client.runtime.net.handshake import AuthenticatedSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -17,6 +17,7 @@ from asyncrevoke.client.core.io.effects import BrokerThrottled, ConnectionSilent
 from asyncrevoke.client.core.io.link_silence import RoundTripTime
 from asyncrevoke.client.protocol import codec
 from asyncrevoke.client.protocol.codec import MalformedResponse, UnsupportedVersion
+from asyncrevoke.client.runtime.net.decode_threads import LargeResponses
 from asyncrevoke.client.runtime.net.fatal_errors import (
     RequestFailed,
     connection_lost,
@@ -26,7 +27,6 @@ from asyncrevoke.client.runtime.net.fatal_errors import (
 )
 from asyncrevoke.client.runtime.net.frames import FrameTooLargeError, frame_limit
 from asyncrevoke.client.runtime.net.handshake import open_connection
-from asyncrevoke.client.runtime.net.large_responses import LargeResponses
 from asyncrevoke.client.runtime.net.pending_request import PendingRequest, ThrottledRequests
 from asyncrevoke.client.runtime.net.sockets import abort_transport, keep_alive
 

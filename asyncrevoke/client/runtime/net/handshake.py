@@ -13,6 +13,7 @@ declared size, before memory is taken for them.
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import TYPE_CHECKING, Final, cast
 
 from msgspec.structs import replace
@@ -35,7 +36,6 @@ from asyncrevoke.client.runtime.net.authentication.errors import (
     MechanismNotEnabledError,
     without_secrets,
 )
-from asyncrevoke.client.runtime.net.authentication.session import AuthenticatedSession
 from asyncrevoke.client.runtime.net.fatal_errors import NoKafkaBrokerError, OtherBrokerError
 from asyncrevoke.client.runtime.net.frames import Frames, FrameTooLargeError
 from asyncrevoke.client.runtime.net.sockets import FAILED_ADDRESSES, abort_transport, connect_socket
@@ -63,6 +63,28 @@ _LARGEST_VERSIONS: Final = 1024 * 1024
 # Kerberos has the largest tokens; Kafka's brokers accept at most 512 kB from clients.
 _LARGEST_SASL: Final = 64 * 1024
 _MOST_ADDRESSES: Final = 1_000
+
+
+# Fractions of a session's lifetime: random, so that clients do not renew at the same time.
+_RENEWED: Final = (0.8, 0.9)
+_USED: Final = 0.95
+_RENEWAL_PAUSE: Final = 0.5
+
+
+class AuthenticatedSession:
+    """How long a broker accepts requests on a connection without another authentication (KIP-368).
+
+    By the event loop's clock: open another connection at ``renew_at``, and send no request after
+    ``ends_at``.
+    """
+
+    def __init__(self, now: float, lifetime: float) -> None:
+        self.renew_at = now + lifetime * random.uniform(*_RENEWED)  # noqa: S311
+        self.ends_at = now + lifetime * _USED
+
+    def renewal_failed(self, now: float) -> None:
+        """Try again after a quarter of the time that is left."""
+        self.renew_at = now + max(_RENEWAL_PAUSE, (self.ends_at - now) / 4)
 
 
 class OpenedConnection(Value, frozen=True):

@@ -21,7 +21,7 @@ from asyncrevoke.client.runtime.hooks.observers import Observed, Observers
 from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls, awaits_assignment
 from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, tick_interval
 from asyncrevoke.client.runtime.loop.driver import Driver
-from asyncrevoke.client.runtime.net.authentication.remembered_token import RememberedToken
+from asyncrevoke.client.runtime.net.authentication.oauthbearer import RememberedToken
 from asyncrevoke.client.runtime.net.channels import Channels
 from asyncrevoke.client.runtime.session.parts import SessionHooks, SessionParts
 from asyncrevoke.client.runtime.session.reactions import SessionReactions

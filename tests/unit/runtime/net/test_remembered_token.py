@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from asyncrevoke.client.runtime.net.authentication.remembered_token import RememberedToken
+from asyncrevoke.client.runtime.net.authentication.oauthbearer import RememberedToken
 
 if TYPE_CHECKING:
     from aiokafka.abc import AbstractTokenProvider

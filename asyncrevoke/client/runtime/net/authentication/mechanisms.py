@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.client.runtime.net.authentication.oauthbearer import BearerExchange
-from asyncrevoke.client.runtime.net.authentication.plain import PlainExchange
 from asyncrevoke.client.runtime.net.authentication.scram import ScramExchange
 
 if TYPE_CHECKING:
@@ -14,6 +13,21 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.runtime.net.authentication.kerberos import KerberosExchange
 
+
+class PlainExchange:
+    """PLAIN (RFC 4616): one message, whose response is empty."""
+
+    def __init__(self, username: str, password: str) -> None:
+        self.secrets = (password,)
+        self._message: bytes | None = f"{username}\0{username}\0{password}".encode()
+
+    async def step(self, _challenge: bytes | None) -> bytes | None:
+        """The message; then None."""
+        message, self._message = self._message, None
+        return message
+
+
+if TYPE_CHECKING:
     # ``step`` returns the next message, None when the exchange is over; ``secrets`` are the texts
     # that it has sent and that no error may show.
     Exchange: TypeAlias = PlainExchange | ScramExchange | BearerExchange | KerberosExchange

@@ -84,3 +84,45 @@ def _no_token(error: BaseException) -> NoTokenError:
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{last.filename.rsplit(os.sep, 1)[-1]}:{last.lineno}"
     return NoTokenError(f"the token provider failed: {type(error).__name__} at {place}")
+
+
+class RememberedToken:
+    """Asks the application's provider, which runs on its own event loop only, and remembers its
+    responses for the heartbeat thread, see :meth:`repeated`."""
+
+    def __init__(self, provider: AbstractTokenProvider) -> None:
+        self._provider = provider
+        self._repeated = _RepeatedToken()
+
+    async def token(self) -> str:
+        """A token of the provider's."""
+        token = cast("str", await self._provider.token())
+        self._repeated.newest = token
+        return token
+
+    def extensions(self) -> Mapping[str, str]:
+        """The provider's extensions, if it has any."""
+        self._repeated.newest_extensions = dict(extensions_of(self._provider))
+        return self._repeated.newest_extensions
+
+    def provider(self) -> AbstractTokenProvider:
+        """This one, by the type that options have."""
+        return cast("AbstractTokenProvider", self)
+
+    def repeated(self) -> AbstractTokenProvider:
+        """A provider for any thread, which gives the newest responses again."""
+        return cast("AbstractTokenProvider", self._repeated)
+
+
+class _RepeatedToken:
+    def __init__(self) -> None:
+        self.newest: str | None = None
+        self.newest_extensions: Mapping[str, str] = {}
+
+    async def token(self) -> str:
+        if self.newest is None:
+            raise LookupError("no token has been asked for yet")
+        return self.newest
+
+    def extensions(self) -> Mapping[str, str]:
+        return self.newest_extensions
