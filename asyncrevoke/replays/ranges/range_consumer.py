@@ -9,7 +9,7 @@ from asyncrevoke.consumer import Consumer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from asyncrevoke.client.core.queries.topic_description import TopicDescription
+    from asyncrevoke.client.core.queries.offset_queries import TopicDescription
     from asyncrevoke.client.model import TopicPartition
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.queries.topic_description import TopicDescription
+    from asyncrevoke.client.core.queries.offset_queries import TopicDescription
     from asyncrevoke.client.model import PollResult, Record, TopicPartition
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.spark.reading.offsets import OffsetRange

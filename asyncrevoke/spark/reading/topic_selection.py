@@ -10,7 +10,7 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.core.queries.topic_description import TopicDescription
+    from asyncrevoke.client.core.queries.offset_queries import TopicDescription
     from asyncrevoke.client.model import TopicPartition
 
 

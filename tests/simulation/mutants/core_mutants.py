@@ -31,7 +31,7 @@ from asyncrevoke.client.core.membership.classic.leader import group_leader, led_
 from asyncrevoke.client.core.membership.classic.member import ClassicMembership
 from asyncrevoke.client.core.membership.classic.state_table import ClassicState
 from asyncrevoke.client.core.partition import assignment as assignment_module
-from asyncrevoke.client.core.partition import completion_map, offset_states
+from asyncrevoke.client.core.partition import completion_map, offset_flags
 from asyncrevoke.client.core.partition import offset_tracker as tracker_module
 from asyncrevoke.client.core.partition.assignment import Assignment
 from asyncrevoke.client.core.partition.instance import (
@@ -270,8 +270,8 @@ def maps_are_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def maps_count_what_was_never_started(patch: pytest.MonkeyPatch) -> None:
-    table = bytearray(offset_states.IS_COMPLETED)
-    table[offset_states.PENDING] = 1
+    table = bytearray(offset_flags.IS_COMPLETED)
+    table[offset_flags.PENDING] = 1
     patch.setattr(tracker_module, "IS_COMPLETED", bytes(table))
 
 

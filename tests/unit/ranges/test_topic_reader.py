@@ -19,7 +19,7 @@ from asyncrevoke import (
     TopicPartition,
     TopicReader,
 )
-from asyncrevoke.client.core.queries.topic_description import TopicDescription
+from asyncrevoke.client.core.queries.offset_queries import TopicDescription
 from asyncrevoke.replays.ranges import topic_reader
 
 if TYPE_CHECKING:

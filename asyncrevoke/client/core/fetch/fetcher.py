@@ -87,10 +87,10 @@ class Fetcher:
         self._cluster = cluster
         self._reactions = reactions
         self._log = WaitLog(outbox)
-        self._memory = memory = MemoryBudget(outbox, config)
+        self.memory = MemoryBudget(outbox, config)
         self._responses = FetchResponses(config, cluster, decode, self._log, self, reactions)
         self._background_decoding = BackgroundDecoding(
-            outbox, self._memory, config.buffer_memory // 2
+            outbox, self.memory, config.buffer_memory // 2
         )
         self._truncation_detection = TruncationDetection(
             outbox, config, cluster, self._log, self, reactions
@@ -98,7 +98,7 @@ class Fetcher:
         self._delays: Mapping[str, TopicDelay] = {}
         self._cursors: dict[TopicPartition, PartitionCursor] = {}
         self.collector = RecordCollector(
-            outbox, self._responses, self._cursors, wall_clock, capacity, memory, self, reactions
+            outbox, self._responses, self._cursors, wall_clock, capacity, self, reactions
         )
         self._brokers: dict[int, BrokerFetches] = {}
         # Responses whose cursors get a place when the poll that waits has taken their records.
@@ -144,7 +144,7 @@ class Fetcher:
         if cursor is None or cursor.instance is not instance:
             return
         del self._cursors[instance.partition]
-        self._memory.forget(cursor)
+        self.memory.forget(cursor)
         if instance.buffer is not None:
             # A fetch in flight may refer to it, and would keep its batches in memory.
             instance.buffer.discard()
@@ -188,7 +188,7 @@ class Fetcher:
             self._place_all(now, [cursor for cursor in self._inactive if cursor.is_active])
         self._truncation_detection.run()
         self._background_decoding.run()
-        self._memory.release_responses(now, self._cursors.values())
+        self.memory.release_responses(now, self._cursors.values())
         if now >= self._held_until:
             for broker in self._brokers.values():
                 while broker.is_due(now) and self._send(now, broker):
@@ -200,7 +200,7 @@ class Fetcher:
         for broker in list(self._brokers.values()):
             if broker.is_empty and broker.throttled_until <= now:
                 del self._brokers[broker.node_id]
-        self._memory.share(len(self._cursors), len(self._brokers))
+        self.memory.share(len(self._cursors), len(self._brokers))
         for broker in list(self._brokers.values()):
             self._place_all(now, [*broker.needs_fetch, *broker.sufficiently_buffered])
 
@@ -258,7 +258,7 @@ class Fetcher:
                 )
         elif self._truncation_detection.must_check(now, cursor, buffer):
             pass  # TruncationDetection has it
-        elif not cursor.has_reached_end(buffer) and self._memory.needs_fetch(cursor, buffer):
+        elif not cursor.has_reached_end(buffer) and self.memory.needs_fetch(cursor, buffer):
             if cursor.queue is not broker.needs_fetch:
                 cursor.move_to(broker.needs_fetch)
         else:
@@ -273,7 +273,7 @@ class Fetcher:
         broker = self._brokers.get(node.node_id)
         if broker is None:
             broker = self._brokers[node.node_id] = BrokerFetches(node.node_id)
-            self._memory.share(len(self._cursors), len(self._brokers))
+            self.memory.share(len(self._cursors), len(self._brokers))
         return broker
 
     def position_checked(self, now: float, cursor: PartitionCursor) -> None:
@@ -298,7 +298,7 @@ class Fetcher:
             return
         buffer.discard()
         self.collector.remove(cursor)
-        self._memory.recount(cursor)
+        self.memory.recount(cursor)
         if offset is not None and offset >= instance.delivered_to:
             # No delivered record is gone; the position is checked again.
             self._place(now, cursor)
@@ -310,7 +310,7 @@ class Fetcher:
     def buffer_appended(self, cursor: PartitionCursor) -> None:
         """Have a large batch decoded, count its bytes, and let polls take its records."""
         self._background_decoding.buffer_changed(cursor)
-        self._memory.recount(cursor)
+        self.memory.recount(cursor)
         self.collector.add(cursor)
 
     # --- requests ----------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class Fetcher:
             self._place_all(now, list(broker.needs_fetch))
             return False
         # With the memory used up, one fetch for partitions without records is still allowed.
-        exhausted = self._memory.is_exhausted
+        exhausted = self.memory.is_exhausted
         if exhausted and self._over_budget_fetches:
             return False
         channel, max_wait, cursors = broker.next_fetch(now, config.fetch_max_wait)
@@ -342,7 +342,7 @@ class Fetcher:
                 cursor.start_fetch()
         if not asked:
             return False
-        max_bytes = self._memory.reserve(len(asked), broker.max_response_bytes)
+        max_bytes = self.memory.reserve(len(asked), broker.max_response_bytes)
         topic_ids = all_known(ids)
         named, session = SessionFetch(0, -1, tuple(wanted.values()), (), topic_ids), None
         if channel is Channel.FETCH:
@@ -383,7 +383,7 @@ class Fetcher:
         if isinstance(reply, FetchResponse) and reply.throttle_time:
             broker.throttled(now, reply.throttle_time)
         if isinstance(reply, FetchResponse) and reply.error is ErrorCode.none:
-            self._memory.received(now, reply, fetch.targets)
+            self.memory.received(now, reply, fetch.targets)
             self._handle_part(now, broker, HandledResponse(fetch, reply))
         else:
             self._fetch_ended(now, broker, fetch, reply)
@@ -409,7 +409,7 @@ class Fetcher:
     ) -> None:
         """A fetch has failed, or its response is handled."""
         broker.ended(fetch)
-        self._memory.release(fetch.reserved)
+        self.memory.release(fetch.reserved)
         self._over_budget_fetches -= fetch.over_budget
         served: dict[PartitionCursor, None] = {}
         is_held = False
@@ -494,11 +494,11 @@ class Fetcher:
     def records_taken(self, now: float, cursor: PartitionCursor) -> None:
         """Fetch it again if its buffer has room now."""
         self._background_decoding.buffer_changed(cursor)
-        self._memory.recount(cursor)
+        self.memory.recount(cursor)
         buffer, needed_fetch = cursor.instance.buffer, cursor.filling
         if cursor.empty:
             # If its end was out of range, fetch again to see whether it still is.
             cursor.set_out_of_range(None)
-        elif buffer is not None and self._memory.needs_fetch(cursor, buffer) is needed_fetch:
+        elif buffer is not None and self.memory.needs_fetch(cursor, buffer) is needed_fetch:
             return
         self._place(now, cursor)

@@ -1,8 +1,7 @@
 """Which delivered records of one partition instance are done, and how far it may be committed.
 
-One byte per offset. Small holes (control records, compaction) have a byte per offset too, so that
-most partitions are a single segment; a wide hole begins a new segment, so that a compacted log
-costs at most about twenty bytes per record.
+Offsets in small holes (control records, compaction) have a byte too, so that most partitions are a
+single segment. With wide holes, a compacted log costs at most about twenty bytes per record.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.partition.completion_map import CompletionMap, merge_adjacent
 from asyncrevoke.client.core.partition.leader_epochs import LeaderEpochs
-from asyncrevoke.client.core.partition.offset_flags import WIDEST_HOLE, OffsetFlags
-from asyncrevoke.client.core.partition.offset_states import (
+from asyncrevoke.client.core.partition.offset_flags import (
     ABANDON_PENDING,
     ABANDONED,
     COMPLETE_PENDING,
@@ -28,7 +26,9 @@ from asyncrevoke.client.core.partition.offset_states import (
     LEFT_OUT,
     PENDING,
     READ_ALL_AGAIN,
+    WIDEST_HOLE,
     WITHOUT_ABANDONED,
+    OffsetFlags,
 )
 
 if TYPE_CHECKING:

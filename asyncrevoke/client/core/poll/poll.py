@@ -184,7 +184,7 @@ class Poller:
         most = self._config.max_poll_records
         if not self._for_handlers:
             return most
-        small = self._fetcher.collector.records_in(_BYTES_FOR_HANDLERS)
+        small = self._fetcher.memory.records_in(_BYTES_FOR_HANDLERS)
         room = self._config.max_in_flight // _POLLS_FOR_HANDLERS
         return max(most, min(small, room, _POLLS_FOR_HANDLERS * most))
 

@@ -15,8 +15,12 @@ from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.io.wait_log import WaitLog
 from asyncrevoke.client.core.partition.instance import InstanceState
 from asyncrevoke.client.core.partition.record_buffer import SoughtTime
-from asyncrevoke.client.core.position.reset_log import ResetCause, ResetLog
-from asyncrevoke.client.core.position.search import AwaitedOffset, PositionSearch
+from asyncrevoke.client.core.position.search import (
+    AwaitedOffset,
+    PositionSearch,
+    ResetCause,
+    ResetLog,
+)
 from asyncrevoke.client.errors import (
     FatalError,
     GroupAuthorizationError,

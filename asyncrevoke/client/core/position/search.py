@@ -1,18 +1,23 @@
-"""The search for the position of one partition instance."""
+"""The search for the position of one partition instance, and why a position is reset."""
 
 from __future__ import annotations
 
 import enum
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
+from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
-    from asyncrevoke.client.core.position.reset_log import ResetCause
+    from asyncrevoke.client.model import TopicPartition
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
+# Offsets that one log line names.
+_NAMED = 100
 
 
 class AwaitedOffset(enum.Enum):
@@ -21,6 +26,14 @@ class AwaitedOffset(enum.Enum):
     COMMITTED = "its committed offset"
     END = "the end of the log"
     TIMESTAMP = "an offset by timestamp"
+
+
+class ResetCause(Value, frozen=True):
+    """Why a position is reset, and by which policy."""
+
+    out_of_range: bool
+    policy: str
+    reason: str
 
 
 class PositionSearch:
@@ -87,3 +100,29 @@ class PositionSearch:
         is_new = not self.error_reported
         self.error_reported = True
         return is_new
+
+
+class ResetLog:
+    """Collects reset positions, and logs those of one response in one line for each cause."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._found: dict[ResetCause, dict[str, int]] = {}
+
+    def found(self, cause: ResetCause, partition: TopicPartition, offset: int) -> None:
+        """The partition is read from this offset on."""
+        self._found.setdefault(cause, {})[str(partition)] = offset
+
+    def write(self) -> None:
+        """Log what was found since the last call."""
+        for cause, offsets in self._found.items():
+            self._outbox.emit(
+                log_events.POSITION_OUT_OF_RANGE
+                if cause.out_of_range
+                else log_events.POSITION_RESET,
+                policy=cause.policy,
+                reason=cause.reason,
+                count=len(offsets),
+                offsets=dict(list(offsets.items())[:_NAMED]),
+            )
+        self._found = {}

@@ -7,7 +7,7 @@ then the error names what was waited for.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.core.io.effects import Channel, CompleteRequest, Failed, Node
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
@@ -18,7 +18,6 @@ from asyncrevoke.client.core.queries.pending_query import (
     TimestampQuery,
     TopicQuery,
 )
-from asyncrevoke.client.core.queries.topic_description import TopicDescription
 from asyncrevoke.client.errors import (
     BrokerError,
     ConfigError,
@@ -49,6 +48,18 @@ if TYPE_CHECKING:
 
 _MOVED = frozenset((ErrorCode.not_coordinator, ErrorCode.coordinator_not_available))
 _UNKNOWN = frozenset((ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id))
+
+
+class TopicDescription(NamedTuple):
+    """A topic as a Metadata response describes it.
+
+    ``topic_id`` identifies the topic among all that have had its name (KIP-516); None from
+    brokers without topic ids, before Kafka 3.1. ``is_internal``: as ``__consumer_offsets``.
+    """
+
+    topic_id: bytes | None
+    partitions: frozenset[int]
+    is_internal: bool
 
 
 class OffsetQueries:

@@ -11,7 +11,7 @@ from asyncrevoke.client.model import OffsetAndTimestamp, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from asyncrevoke.client.core.queries.topic_description import TopicDescription
+    from asyncrevoke.client.core.queries.offset_queries import TopicDescription
     from asyncrevoke.client.protocol.messages import ErrorCode, ListedOffset, MetadataResponse
 
 _FIRST_BACKOFF = 0.1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from unit.core.ignored_reactions import IgnoredPartitions
 from unit.core.scripted_brokers import tp
 
-from asyncrevoke.client.core.commit.partition_backoff import PartitionBackoff
+from asyncrevoke.client.core.commit.rejected_commits import PartitionBackoff
 from asyncrevoke.client.core.io.effects import SetTimer, TimerFired
 from asyncrevoke.client.core.io.outbox import Outbox
 from asyncrevoke.client.core.partition.assignment import Assignment

@@ -119,14 +119,14 @@ def test_one_that_is_larger_than_the_memory_has_its_turn() -> None:
     world.respond(1, data(0, large(0, size=40 * MIB)))
     world.respond(2, data(1, large(0, size=40 * MIB)))
     assert world.under_way == [(0, 0)]
-    assert world.fetching._memory.used >= 40 * MIB
+    assert world.fetching.memory.used >= 40 * MIB
     world.decoded()
     assert world.under_way == []
     assert list(world.collect()) == [0]
     assert world.under_way == [(1, 0)]
     world.decoded()
     assert list(world.collect()) == [1]
-    assert world.fetching._memory.used == 0
+    assert world.fetching.memory.used == 0
 
 
 def test_the_buffer_of_a_paused_partition_delays_no_other_partition() -> None:
@@ -160,7 +160,7 @@ def test_of_a_partition_that_is_gone_nothing_comes() -> None:
     world.respond(1, data(0, large(0)))
     old = world.fetch_of(1, 0)
     world.fetching.remove(instance)
-    assert world.fetching._memory.used == 0
+    assert world.fetching.memory.used == 0
     world.reply(old, FetchResponse(error=ErrorCode.none))
     world.assign(0, position=4)
     world.respond(1, data(0, large(0)))
@@ -198,7 +198,7 @@ def test_a_large_batch_that_is_corrupt_is_reported_and_fetched_again() -> None:
     (error,) = world.errors
     assert isinstance(error, CorruptRecordError)
     assert (error.partitions, error.offset) == (frozenset({tp(0)}), 2)
-    assert world.fetching._memory.used == 0
+    assert world.fetching.memory.used == 0
     for send in world.sends(FetchRequest):
         world.reply(send, FetchResponse(error=ErrorCode.none))
     world.advance(1.0)
@@ -233,7 +233,7 @@ def test_whatever_is_done_first_each_partition_comes_whole_and_in_order(
         for number, offsets in world.collect(limit).items():
             came[number] += offsets
     assert came == {n: [*range(10 * len(batches))] for n, batches in enumerate(sizes)}
-    assert world.fetching._memory.used == 0
+    assert world.fetching.memory.used == 0
 
 
 def packed(compression: int) -> RecordBatch:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncrevoke.client.core.fetch.collector import FairShare
 from asyncrevoke.client.core.fetch.cursor import Taken
-from asyncrevoke.client.core.fetch.fair_share import FairShare
 from asyncrevoke.client.model import Record, TopicPartition
 
 if TYPE_CHECKING:

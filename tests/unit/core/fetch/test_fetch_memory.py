@@ -65,13 +65,13 @@ def test_memory_is_given_back_by_collecting_seeking_and_removing() -> None:
     for end in ("collect", "seek", "remove"):
         (instance,) = world.assign(0)
         world.respond(1, data(0, "0+2000"))
-        assert world.fetching._memory.used == 200_000
+        assert world.fetching.memory.used == 200_000
         if end == "collect":
             world.collect(2000)
         elif end == "seek":
             world.place(instance, 5)
         world.fetching.remove(instance)
-        assert world.fetching._memory.used == 0
+        assert world.fetching.memory.used == 0
         for send in world.sends(FetchRequest):
             world.fail(send)
         world.advance(30)
@@ -79,11 +79,11 @@ def test_memory_is_given_back_by_collecting_seeking_and_removing() -> None:
 
 def test_the_buffered_records_of_a_size_are_estimated_by_the_average_record() -> None:
     world = FetchWorld(2)
-    collector = world.fetching.collector
+    memory = world.fetching.memory
     world.assign(0, 1)
-    assert collector.records_in(1000) == 0
+    assert memory.records_in(1000) == 0
     world.respond(1, data(0, "0+300"))
     world.respond(2, data(1, "0+100"))
-    assert collector.records_in(1000) == 10, "records of 100 bytes"
+    assert memory.records_in(1000) == 10, "records of 100 bytes"
     world.collect(400)
-    assert collector.records_in(1000) == 0
+    assert memory.records_in(1000) == 0

@@ -181,7 +181,7 @@ def test_a_response_of_many_batches_is_handled_in_parts(monkeypatch: pytest.Monk
     assert world.woken == 1
     assert asked(world.fetches()[1]) == {0: 2, 3: 2, 6: 3, 9: 1}
     assert world.collect() == {0: [0, 1], 3: [0, 1], 6: [0, 1, 2], 9: [0]}
-    assert world.fetching._memory.used == 0
+    assert world.fetching.memory.used == 0
 
 
 def test_a_seek_between_the_parts_of_a_response_drops_the_old_records(

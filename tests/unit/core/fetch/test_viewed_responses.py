@@ -86,7 +86,7 @@ class ViewWorld(FetchWorld):
 
     @property
     def used(self) -> int:
-        return self.fetching._memory.used
+        return self.fetching.memory.used
 
 
 def value(size: int, first: int = 0, count: int = 1) -> bytes:

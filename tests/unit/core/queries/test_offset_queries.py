@@ -6,8 +6,7 @@ import pytest
 from unit.core.scripted_environment import NODES, ScriptedRequests, metadata, topic, tp
 
 from asyncrevoke.client.core.io.effects import FailureKind, Node
-from asyncrevoke.client.core.queries.offset_queries import OffsetQueries
-from asyncrevoke.client.core.queries.topic_description import TopicDescription
+from asyncrevoke.client.core.queries.offset_queries import OffsetQueries, TopicDescription
 from asyncrevoke.client.errors import (
     AuthenticationError,
     BrokerError,
