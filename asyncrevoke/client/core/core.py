@@ -38,6 +38,7 @@ from asyncrevoke.client.core.partition.instance import InstanceState
 from asyncrevoke.client.core.partition.revocation import Revocation
 from asyncrevoke.client.core.poll.leave import Leaving
 from asyncrevoke.client.core.poll.poll import Poller
+from asyncrevoke.client.core.poll.step_errors import StepErrors
 from asyncrevoke.client.core.position.resolver import PositionResolver
 from asyncrevoke.client.core.position.seek import Seeking
 from asyncrevoke.client.core.queries.offset_queries import OffsetQueries
@@ -143,9 +144,9 @@ class Core:
 
     def commit_acknowledged(self, now: float, instances: Sequence[PartitionInstance]) -> None:
         """Instances that were to start at this commit look it up; revocations progress."""
-        unplaced = [each for each in instances if each.state is InstanceState.INIT]
+        unplaced = [instance for instance in instances if instance.state is InstanceState.INIT]
         if unplaced:
-            self.poller.position_set([each.partition for each in unplaced])
+            self.step_errors.position_set([instance.partition for instance in unplaced])
             self.seeking.find(now, unplaced)
         self.revocation.progress(now)
 
@@ -457,18 +458,6 @@ class Core:
 
     # --- positions -------------------------------------------------------------------------------
 
-    def pause(self, _now: float, partitions: Iterable[TopicPartition]) -> None:
-        """See :meth:`Seeking.pause`."""
-        self.seeking.pause(partitions)
-
-    def resume(self, _now: float, partitions: Iterable[TopicPartition]) -> None:
-        """See :meth:`Seeking.resume`."""
-        self.seeking.resume(partitions)
-
-    def fetch_until(self, _now: float, ends: Mapping[TopicPartition, int]) -> None:
-        """See :meth:`Seeking.fetch_until`."""
-        self.seeking.fetch_until(ends)
-
     def seek(
         self,
         now: float,
@@ -478,13 +467,13 @@ class Core:
     ) -> None:
         """See :meth:`Seeking.seek`."""
         self.seeking.seek(now, partition, offset, completed)
-        self.poller.position_set((partition,))
+        self.step_errors.position_set((partition,))
 
     def seek_to(self, now: float, partitions: Iterable[TopicPartition], timestamp: int) -> int:
         """See :meth:`Seeking.seek_to`. Completes the call."""
         call_id, wanted = self._call_id(), tuple(partitions)
         self.seeking.seek_to(now, call_id, wanted, timestamp)
-        self.poller.position_set(wanted)
+        self.step_errors.position_set(wanted)
         return call_id
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -724,6 +713,7 @@ class Core:
 
     def _compose_polls(self, config: ConsumerConfig) -> None:
         self.session_guard = SessionGuard(self.outbox, config, self.subscription_state)
+        self.step_errors = StepErrors(self.assignment)
         self.poller = Poller(
             self.outbox,
             config,
@@ -732,6 +722,7 @@ class Core:
             self.completion_tracker,
             self.fetcher,
             self.session_guard,
+            self.step_errors,
             self,
         )
         self.leaving = Leaving(self.outbox, config, self)

@@ -49,7 +49,7 @@ class RangeConsumer(Consumer):
         Raises IllegalStateError for a partition that is not assigned.
         """
         session = self._entered()
-        session.call(session.core.fetch_until, ends)
+        session.call(session.core.seeking.fetch_until, ends)
 
     def leave_out_older(self, times: Mapping[TopicPartition, int]) -> None:
         """These assigned partitions stand where :meth:`offsets_for_times` has found these times

@@ -423,10 +423,10 @@ class CoreEnvironment(FuzzBrokers):
 
     def op_pause(self) -> None:
         if mine := self._own():
-            self.core.pause(self.now, [self.draw.choice(mine)])
+            self.core.seeking.pause(self.now, [self.draw.choice(mine)])
 
     def op_resume(self) -> None:
-        self.core.resume(self.now, self._own())
+        self.core.seeking.resume(self.now, self._own())
 
     def op_subscribe(self) -> None:
         if self.draw.random() < 0.8:

@@ -25,12 +25,12 @@ class PausedPartitions:
         if assigned:
             partition = assigned[choice % len(assigned)]
             self._events.paused(self._member, partition, True)
-            self._member.core.pause(self._member.now, [partition])
+            self._member.core.seeking.pause(self._member.now, [partition])
             self._member.take_effects()
             self._member.later(seconds, partial(self._resume, partition))
 
     def _resume(self, partition: TopicPartition) -> None:
         if partition in self._member.core.seeking.paused():
             self._events.paused(self._member, partition, False)
-            self._member.core.resume(self._member.now, [partition])
+            self._member.core.seeking.resume(self._member.now, [partition])
             self._member.take_effects()

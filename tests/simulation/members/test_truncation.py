@@ -267,9 +267,9 @@ def test_a_cut_beyond_what_is_read_again_is_noticed() -> None:
 def test_records_abandoned_before_a_truncation_are_read_again_and_not_committed_past() -> None:
     world = written_in_two_epochs()
     world.finish(*(offset for offset in range(20) if offset != 3))
-    world.member.core.pause(world.member.now, [ORDERS])
+    world.member.core.seeking.pause(world.member.now, [ORDERS])
     world.member.core.completion_tracker.abandon_all(world.member.now, [world.kept.pop(3)])
-    world.member.core.resume(world.member.now, [ORDERS])
+    world.member.core.seeking.resume(world.member.now, [ORDERS])
     world.brokers.elect_unclean(ORDERS, 15)
     world.log.append(5)
     world.read.clear()

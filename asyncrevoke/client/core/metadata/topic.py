@@ -138,10 +138,12 @@ def _read_partitions(
     metadata: TopicMetadata, known: KnownTopic | None, with_replicas: bool
 ) -> TopicPartitions:
     # Runs on the event loop: no object is made for a partition.
-    leaders = {each.partition: each for each in metadata.partitions}
+    leaders = {partition.partition: partition for partition in metadata.partitions}
     if len(leaders) < len(metadata.partitions) or (leaders and min(leaders) < 0):
         leaders = _distinct(metadata.partitions)
-    replicas = {number: each.replicas for number, each in leaders.items()} if with_replicas else {}
+    replicas = (
+        {number: leader.replicas for number, leader in leaders.items()} if with_replicas else {}
+    )
     former: Mapping[int, PartitionMetadata] = {} if known is None else known.leaders
     leaders |= _still_led(former, leaders)
     return TopicPartitions(
@@ -156,9 +158,9 @@ def _read_partitions(
 def _distinct(partitions: Iterable[PartitionMetadata]) -> dict[int, PartitionMetadata]:
     """By number, the latest of each; negative numbers are left out."""
     found: dict[int, PartitionMetadata] = {}
-    for each in partitions:
-        if each.partition >= 0:
-            named = {each.partition: each}
+    for partition in partitions:
+        if partition.partition >= 0:
+            named = {partition.partition: partition}
             found |= named | _still_led(found, named)
     return found
 
@@ -171,12 +173,12 @@ def _still_led(
     kept: dict[int, PartitionMetadata] = {}
     if not former:
         return kept
-    for number, each in leaders.items():
+    for number, leader in leaders.items():
         last = former.get(number)
         if last is None:
             continue
-        epoch = each.leader_epoch
-        if epoch < last.leader_epoch and (epoch >= 0 or last.leader_id == each.leader_id):
+        epoch = leader.leader_epoch
+        if epoch < last.leader_epoch and (epoch >= 0 or last.leader_id == leader.leader_id):
             kept[number] = last
     return kept
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.poll.step_errors import StepErrors
 from asyncrevoke.client.model import PollResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.commit.completion_tracker import CompletionTracker
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.reader_records import RecordReader
     from asyncrevoke.client.core.partition.revocation import Revocation
     from asyncrevoke.client.core.poll.reactions import PollReactions
+    from asyncrevoke.client.core.poll.step_errors import StepErrors
     from asyncrevoke.client.errors import FatalError
     from asyncrevoke.client.model import Record, TopicPartition
 
@@ -55,6 +55,7 @@ class Poller:
         completion_tracker: CompletionTracker,
         fetcher: Fetcher,
         session_guard: SessionGuard,
+        errors: StepErrors,
         reactions: PollReactions,
     ) -> None:
         self._outbox = outbox
@@ -66,7 +67,7 @@ class Poller:
         self._session_guard = session_guard
         self._pauses_unconfirmed = session_guard.is_enabled
         self._reactions = reactions
-        self._errors = StepErrors(assignment)
+        self._errors = errors
         self.fatal: FatalError | None = None
         self._for_handlers = False
         self._polling = False
@@ -239,10 +240,6 @@ class Poller:
         """Raise this in the next step, once; other partitions go on."""
         self._errors.add(error)
         self._outbox.wake()
-
-    def position_set(self, partitions: Iterable[TopicPartition]) -> None:
-        """See :meth:`StepErrors.position_set`."""
-        self._errors.position_set(partitions)
 
     def _raise_error(self, *, waiting: bool = False) -> None:
         error = self._errors.take(waiting=waiting or self.fatal is not None) or self.fatal

@@ -93,13 +93,13 @@ class Seeking:
 
     # --- calls of the user -----------------------------------------------------------------------
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, _now: float, partitions: Iterable[TopicPartition]) -> None:
         """Deliver and fetch no records of these until they are resumed."""
         self._assignment.take_back()
         for instance in [self.live(tp) for tp in partitions]:
             instance.set_paused(True)
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, _now: float, partitions: Iterable[TopicPartition]) -> None:
         """Deliver and fetch records of these again."""
         for instance in [self.live(tp) for tp in partitions]:
             instance.set_paused(False)
@@ -108,7 +108,7 @@ class Seeking:
             self.positioned(instance)
         self._outbox.wake()
 
-    def fetch_until(self, ends: Mapping[TopicPartition, int]) -> None:
+    def fetch_until(self, _now: float, ends: Mapping[TopicPartition, int]) -> None:
         """Fetch nothing of these partitions from these offsets on, while they are assigned."""
         for partition, end in ends.items():
             instance = self.live(partition)

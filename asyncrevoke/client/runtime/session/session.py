@@ -162,12 +162,12 @@ class Session:
 
     def pause_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver and start no records of these until they are resumed."""
-        self.call(self.core.pause, partitions)
+        self.call(self.core.seeking.pause, partitions)
         self._owners.pause(partitions)
 
     def resume_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver and start records of these again."""
-        self.call(self.core.resume, partitions)
+        self.call(self.core.seeking.resume, partitions)
         self._owners.resume(partitions)
 
     async def unsubscribe(self) -> None:
@@ -394,12 +394,12 @@ class Session:
     def pause(self, record: Record) -> None:
         """Deliver no further records of this record's partition until the user resumes it."""
         if self.core.owns(record):
-            self._driver.call(self.core.pause, [record.topic_partition])
+            self._driver.call(self.core.seeking.pause, [record.topic_partition])
 
     def resume(self, partition: TopicPartition) -> None:
         """Deliver records of this partition again, if it is assigned and paused."""
         if self.is_paused(partition):
-            self._driver.call(self.core.resume, [partition])
+            self._driver.call(self.core.seeking.resume, [partition])
 
     def awaiting_library(self) -> AbstractContextManager[None]:
         """Inside, the caller awaits the library; see :class:`PollBoundary`."""

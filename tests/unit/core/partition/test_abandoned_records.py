@@ -173,14 +173,14 @@ def test_a_resumed_partition_reads_again_what_was_abandoned_while_it_was_paused_
     group = member()
     group.produce(0, 3)
     first, second, third = group.step().records
-    group.core.pause(group.now, [tp(0)])
+    group.core.seeking.pause(group.now, [tp(0)])
     group.complete(first)
     group.core.completion_tracker.abandon_all(group.now, [second])
     group.complete(third)
     group.produce(0)
     group.advance(1)
     assert group.poll() is None, "it is paused"
-    group.core.resume(group.now, [tp(0)])
+    group.core.seeking.resume(group.now, [tp(0)])
     assert [record.offset for record in read(group, 2)] == [1, 3]
     group.advance(2)
     assert group.poll() is None, "the third one is done"
@@ -190,7 +190,7 @@ def test_a_paused_partition_with_an_abandoned_record_is_released_with_what_is_do
     group = member()
     group.produce(1, 2)
     first, second = group.step().records
-    group.core.pause(group.now, [tp(1)])
+    group.core.seeking.pause(group.now, [tp(1)])
     group.complete(first)
     group.core.completion_tracker.abandon_all(group.now, [second])
     group.rebalance()
@@ -206,10 +206,10 @@ def resumed_with_a_record_in_flight() -> tuple[ScriptedGroup, Record]:
     group = member()
     group.produce(0, 3)
     first, second, third = group.step().records
-    group.core.pause(group.now, [tp(0)])
+    group.core.seeking.pause(group.now, [tp(0)])
     group.complete(first)
     group.core.completion_tracker.abandon_all(group.now, [second])
-    group.core.resume(group.now, [tp(0)])
+    group.core.seeking.resume(group.now, [tp(0)])
     return group, third
 
 
@@ -228,9 +228,9 @@ def test_a_resumed_partition_does_not_return_a_record_in_flight_a_second_time() 
 def test_a_record_that_fails_after_a_resume_is_returned_after_the_next_one() -> None:
     group, third = resumed_with_a_record_in_flight()
     # Still in flight when the partition was resumed, so it is left out of what is read again.
-    group.core.pause(group.now, [tp(0)])
+    group.core.seeking.pause(group.now, [tp(0)])
     group.core.completion_tracker.abandon_all(group.now, [third])
-    group.core.resume(group.now, [tp(0)])
+    group.core.seeking.resume(group.now, [tp(0)])
     assert [record.offset for record in read(group, 2)] == [1, 2]
 
 
@@ -239,7 +239,7 @@ def test_a_record_that_reading_again_has_left_out_is_no_hole_if_it_fails_meanwhi
     group.produce(0, 3)
     _first, second, third = group.step().records
     group.core.completion_tracker.abandon_all(group.now, [second])
-    group.core.resume(group.now, [tp(0)])
+    group.core.seeking.resume(group.now, [tp(0)])
     group.core.completion_tracker.abandon_all(group.now, [third])
     (again,) = read(group, 1)
     group.complete(again)
@@ -247,7 +247,7 @@ def test_a_record_that_reading_again_has_left_out_is_no_hole_if_it_fails_meanwhi
     assert tracker is not None
     assert tracker.has_abandoned
     assert list(tracker.completed_runs()) == [(1, 2)]
-    group.core.resume(group.now, [tp(0)])
+    group.core.seeking.resume(group.now, [tp(0)])
     assert [record.offset for record in read(group, 1)] == [2]
 
 
@@ -261,10 +261,10 @@ def test_a_pause_during_a_withdrawn_revocation_does_not_return_records_in_flight
     group.complete(first)
     group.core.completion_tracker.abandon_all(group.now, [second])
     assert group.poll() is None
-    group.core.pause(group.now, [tp(1)])
+    group.core.seeking.pause(group.now, [tp(1)])
     group.rebalance()
     group.rejoin(0, 1)
-    group.core.resume(group.now, [tp(1)])
+    group.core.seeking.resume(group.now, [tp(1)])
     (again,) = read(group, 1)
     assert again.offset == 1
     assert again.tracker_id == third.tracker_id
@@ -306,8 +306,8 @@ def test_a_reader_that_is_interrupted_returns_all_records_that_it_has_read_again
     reader = SingleRecords(group)
     assert reader.take() == 1
     if interruption == "pause":
-        group.core.pause(group.now, [tp(1)])
-        group.core.resume(group.now, [tp(1)])
+        group.core.seeking.pause(group.now, [tp(1)])
+        group.core.seeking.resume(group.now, [tp(1)])
     else:
         group.rebalance()
         group.rejoin(1)
@@ -320,10 +320,10 @@ def test_records_that_are_given_back_after_they_were_read_again_are_returned_lat
     group = member()
     group.produce(1, 4)
     first, second, third, fourth = group.step().records
-    group.core.pause(group.now, [tp(1)])
+    group.core.seeking.pause(group.now, [tp(1)])
     group.core.completion_tracker.abandon_all(group.now, [second, third])
     group.complete(fourth)
-    group.core.resume(group.now, [tp(1)])
+    group.core.seeking.resume(group.now, [tp(1)])
     assert [record.offset for record in read(group, 2)] == [1, 2]
     group.core.completion_tracker.drop_after(group.now, tp(1), 1)
     assert group.core.assignment.in_flight == 2

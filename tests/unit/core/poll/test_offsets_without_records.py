@@ -148,11 +148,11 @@ def test_records_that_an_iterator_gave_back_are_not_passed_with_a_control_batch(
     if comes_before:
         group.end_transaction(0)
     # It stops the iterator, which gives back what it has not returned.
-    group.core.pause(group.now, [tp(0)])
+    group.core.seeking.pause(group.now, [tp(0)])
     if not comes_before:
         group.end_transaction(0)
     assert group.core.position(tp(0)) == 1
-    group.core.resume(group.now, [tp(0)])
+    group.core.seeking.resume(group.now, [tp(0)])
     assert [reader.take(), reader.take()] == [1, 2]
     assert group.core.position(tp(0)) == 4
     reader.step()

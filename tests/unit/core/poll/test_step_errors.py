@@ -57,7 +57,7 @@ def test_what_is_paused_is_not_waited_for() -> None:
     group = member(0, 1)
     group.produce(0, 3)
     group.core.failed(group.now, OffsetOutOfRangeError([tp(1)]))
-    group.core.pause(group.now, [tp(0)])
+    group.core.seeking.pause(group.now, [tp(0)])
     with pytest.raises(OffsetOutOfRangeError):
         group.poll()
 

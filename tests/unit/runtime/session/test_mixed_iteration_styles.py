@@ -126,12 +126,12 @@ class Loop:
 
     def pause(self, number: int) -> None:
         self.paused.add(number)
-        self.group.core.pause(self.group.now, [tp(number)])
+        self.group.core.seeking.pause(self.group.now, [tp(number)])
         self.group.run_until_idle()
 
     def resume(self, number: int) -> None:
         self.paused.discard(number)
-        self.group.core.resume(self.group.now, [tp(number)])
+        self.group.core.seeking.resume(self.group.now, [tp(number)])
         self.group.advance(0.6)
 
     def commit(self) -> None:

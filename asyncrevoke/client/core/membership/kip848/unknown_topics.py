@@ -89,7 +89,7 @@ class UnknownTopics:
         if isinstance(reply, MetadataResponse) and reply.error is ErrorCode.none:
             refused = ErrorCode.topic_authorization_failed
             self._refused = frozenset(t.topic_id for t in reply.topics if t.error is refused)
-            self._cluster.learn_topics(now, [each for each in reply.topics if each.name])
+            self._cluster.learn_topics(now, [topic for topic in reply.topics if topic.name])
             self._warn(now)
 
     def ask_later(self, now: float) -> None:
@@ -99,7 +99,7 @@ class UnknownTopics:
             self._outbox.set_timer(_TIMER, now + self._pause.failed(), self.ask)
 
     def _warn(self, now: float) -> None:
-        self._missing_since = {each: self._missing_since.get(each, now) for each in self._topics}
+        self._missing_since = {topic: self._missing_since.get(topic, now) for topic in self._topics}
         self._named &= self._topics.keys()
         late = [
             topic
@@ -109,7 +109,7 @@ class UnknownTopics:
         if self._named.issuperset(late):
             return
         self._named.update(late)
-        shown = sorted(self._topics[each] or topic_id_text(each) for each in late)
+        shown = sorted(self._topics[topic] or topic_id_text(topic) for topic in late)
         self._outbox.emit(
             log_events.ASSIGNED_TOPICS_UNKNOWN,
             reason="not authorized to describe them"

@@ -60,11 +60,11 @@ class LedGeneration:
         self.assignor = assignor
         self.members = members
         self.skips_assignment = skips_assignment
-        all_read_maps = all(reads_maps(each.subscription.user_data) for each in members)
+        all_read_maps = all(reads_maps(member.subscription.user_data) for member in members)
         # Eager members claim what the generation before assigned them. Another client can replace a
         # static member within a generation, unknown to the others.
         stays_true = RebalanceProtocol.COOPERATIVE in assignor.protocols or all(
-            each.group_instance_id is None for each in members
+            member.group_instance_id is None for member in members
         )
         self.maps_are_read = all_read_maps and stays_true
         self.has_racks = any(member.subscription.rack for member in members)
@@ -73,7 +73,8 @@ class LedGeneration:
     def size(self, partitions: Mapping[str, Sequence[int] | None]) -> int:
         """The number of partitions to assign, and of topics and partitions in subscriptions."""
         reported = sum(
-            len(each.subscription.topics) + len(each.subscription.owned) for each in self.members
+            len(member.subscription.topics) + len(member.subscription.owned)
+            for member in self.members
         )
         return reported + sum(len(numbers or ()) for numbers in partitions.values())
 
