@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.stored_dead_letter import (
@@ -15,26 +15,13 @@ from asyncrevoke.handlers.dead_letters.origins import may_be_origin
 from asyncrevoke.replays.origin_record import OriginRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.client.model import Record
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
     from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.range_source import NextRecords
-
-
-class RejectedLetters(Protocol):
-    """Receives the records of a dead letter topic for which no handler can be called.
-
-    Implemented by :class:`asyncrevoke.replays.result_rows.ResultRows`.
-    """
-
-    def reject(self, record: Record, error: Exception) -> None:
-        """This record failed with ``error``."""
-
-    def wait_for_room(self) -> Awaitable[None]:
-        """Return when there is room for further records."""
-        ...
+    from asyncrevoke.replays.result_rows import ResultRows
 
 
 class OriginReader:
@@ -50,7 +37,7 @@ class OriginReader:
         read: NextRecords,
         chosen: DeadLetterFilter,
         opened: OpenedHandlers,
-        rejected: RejectedLetters,
+        rejected: ResultRows,
         *,
         strict: bool = False,
     ) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.session.session import Session
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.handlers.lifespans.lifespan_function import L, OpenLifespan
     from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
-    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
 
@@ -295,7 +295,7 @@ class HandlerHost:
         session: Session, runner: HandlerRunner, lifespans: PartitionLifespans, state: object
     ) -> None:
         """Run the handlers; partition lifespans exit before resources are closed."""
-        lifespans.start(state, runner)
+        lifespans.start(state, runner.stop_after_failure)
         try:
             await runner.run()
         finally:
@@ -317,7 +317,7 @@ class HandlerHost:
         return manager
 
     def open_worker_resources(
-        self, state: object, log: HandlerLogger, deadline: ShutdownDeadline | None = None
+        self, state: object, log: Log, deadline: ShutdownDeadline | None = None
     ) -> AbstractAsyncContextManager[WorkerResources | None]:
         """Inside, calls may open ``worker_resources`` with what ``resources`` has opened."""
         if self._worker_resources is None:

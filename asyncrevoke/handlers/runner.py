@@ -16,6 +16,7 @@ from asyncrevoke.handlers.policy.batch import first_unfinished_offset, unfinishe
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerInFlightLimits
 
 if TYPE_CHECKING:
+    from asyncio import TimerHandle
     from collections.abc import Iterable, Iterator, Sequence
 
     from asyncrevoke.client.model import (
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import HandlerLookup, RecordMatcher
-    from asyncrevoke.handlers.scheduling.clock import Timer
     from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
 
@@ -48,7 +48,7 @@ class HandlerRunner(RecordOwner):
         self._log = context.log
         self._failure: BaseException | None = None
         # When gaps of revoked partitions are dropped, and those of all when the source has stopped.
-        self._gap_timers: dict[TopicPartition | None, Timer] = {}
+        self._gap_timers: dict[TopicPartition | None, TimerHandle] = {}
         self._pipeline = pipeline = HandlerPipeline(
             source, source.membership, lookup, context, self
         )

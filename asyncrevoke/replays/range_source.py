@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
     from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.replays.result_rows import ResultRows
 
 
 class NextRecords(Protocol):
@@ -30,17 +31,6 @@ class NextRecords(Protocol):
         ...
 
 
-class RecordSink(Protocol):
-    """Receives completed records. Implemented by :class:`ResultRows`."""
-
-    def complete(self, records: Sequence[Record], /) -> None:
-        """These records are done."""
-
-    def wait_for_room(self) -> Awaitable[None]:
-        """Return when there is room for further records."""
-        ...
-
-
 class RangeSource:
     """Implements :class:`RecordSource` for a replay: polling ends when all records are done.
 
@@ -52,7 +42,7 @@ class RangeSource:
         self,
         partition: TopicPartition | None,
         read: NextRecords,
-        done: RecordSink,
+        done: ResultRows,
         max_in_flight: int,
     ) -> None:
         self.membership = NoMembership()

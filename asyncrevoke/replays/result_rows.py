@@ -17,9 +17,9 @@ from asyncrevoke.replays.origin_record import OriginRecord, place_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.model import Record
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
-    from asyncrevoke.handlers.policy.log import HandlerLogger
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_to_retry_topic", "dead_lettered"]
 
@@ -103,7 +103,7 @@ class ResultRows:
 
     def __init__(
         self,
-        log: HandlerLogger,
+        log: Log,
         failed_as: Literal["error", "skipped"],
         *,
         origins: bool = False,

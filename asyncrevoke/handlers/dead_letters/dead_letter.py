@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client.printable import error_text
 from asyncrevoke.client.protocol.content_limits import (
@@ -42,19 +42,6 @@ _MOST_ADDED: Final = len(HEADERS) + 4
 MAX_COUNT: Final = 2**31 - 1
 # The longest value of a header about the error (bytes).
 MAX_TEXT_BYTES: Final = 1024
-
-
-class DeadLetterSender(Protocol):
-    """Writes failed records to dead letter topics and retry topics.
-
-    Implemented by :class:`DeadLetterProducer`.
-    """
-
-    async def send(self, topic: str, message: DeadLetter, /) -> None:
-        """Write ``message``, and return when all in-sync replicas have it.
-
-        Raises the error that prevents this. If cancelled, the message may still be written.
-        """
 
 
 class DeadLetter:

@@ -12,12 +12,12 @@ from asyncrevoke.client.printable import is_caught_by, named_error, printable
 from asyncrevoke.handlers.policy.batch import HandlerBatch
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Iterator
 
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.handlers.policy.batch import Item, Unsent
-    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.scheduling.backlog import Backlog
-    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
 # Seconds between two writes to a topic that does not take records, and between two writes of a
@@ -39,7 +39,7 @@ class HeldRecords:
     record is held. Each change is logged once. A revocation does not wait for held records.
     """
 
-    def __init__(self, clock: HandlerClock, log: HandlerLogger, backlog: Backlog) -> None:
+    def __init__(self, clock: AbstractEventLoop, log: Log, backlog: Backlog) -> None:
         self._clock = clock
         self._log = log
         self._backlog = backlog
@@ -178,7 +178,7 @@ class _BlockedTopic:
         self.backoff = Backoff(_FIRST, _LONGEST)
         self.waiting: dict[Item, Entry] = {}
         self.trial: Item | None = None
-        self.timer: Timer | None = None
+        self.timer: TimerHandle | None = None
 
     def stop(self) -> None:
         """Cancel the next trial."""

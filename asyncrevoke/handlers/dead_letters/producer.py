@@ -19,7 +19,7 @@ _LONGEST_WAIT: Final = 5.0
 
 
 class DeadLetterProducer:
-    """Implements :class:`DeadLetterSender`; ``open_producer`` returns the consumer's producer."""
+    """Writes failed records with the producer that ``open_producer`` returns: the consumer's."""
 
     def __init__(self, open_producer: Callable[[], Producer]) -> None:
         self._open_producer = open_producer

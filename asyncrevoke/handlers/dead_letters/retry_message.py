@@ -11,7 +11,7 @@ from asyncrevoke.handlers.dead_letters.dead_letter import HEADERS, MAX_COUNT, De
 from asyncrevoke.handlers.dead_letters.origins import may_be_origin
 
 if TYPE_CHECKING:
-    from asyncrevoke.handlers.policy.log import HandlerLogger
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.handlers.policy.registration import HandlerLookup
 
 # Headers of a retry topic, in UTF-8: how often the record was written to one, and when its handler
@@ -40,7 +40,7 @@ class RetryHistory(NamedTuple):
 class RetryHistories:
     """The histories of records. Only records of the retry ``topics`` have calls in theirs."""
 
-    def __init__(self, lookup: HandlerLookup, log: HandlerLogger) -> None:
+    def __init__(self, lookup: HandlerLookup, log: Log) -> None:
         self.topics = frozenset(
             handler.retry_topic.topic for handler in lookup.handlers if handler.retry_topic
         )

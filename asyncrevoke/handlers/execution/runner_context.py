@@ -12,19 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.client.config import NullKeys, OrderBy
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.client.runtime.hooks.recorders import CallRecorder, SessionRecorder
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
-    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
+    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
-    from asyncrevoke.handlers.policy.log import HandlerLogger
-    from asyncrevoke.handlers.scheduling.clock import HandlerClock
-
-
-def _event_loop() -> HandlerClock:
-    return asyncio.get_running_loop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +39,17 @@ class RunnerContext:
     """
 
     concurrency: int
-    log: HandlerLogger
+    log: Log
     order_by: OrderBy | None = "key"
     null_keys: NullKeys = "ordered"
     max_in_flight: int = 2000
     state: object = None
     worker_resources: WorkerResources | None = None
     lifespans: PartitionLifespans | None = None
-    dead_letters: DeadLetterSender | None = None
+    dead_letters: DeadLetterProducer | None = None
     open_producer: Callable[[], Producer] | None = None
     wall_clock: Callable[[], float] = time.time
-    clock: HandlerClock = field(default_factory=_event_loop)
+    clock: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     random: Callable[[], float] = random_fraction
     call_recorder: CallRecorder | None = None
     observers: Observers | None = None

@@ -13,13 +13,13 @@ from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
 from asyncrevoke.handlers.policy.batch import first_unfinished_offset, log_fields
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Awaitable, Callable
 
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.handlers.policy.batch import Item
-    from asyncrevoke.handlers.policy.log import HandlerLogger
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.backlog import Backlog
-    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
 
 
 class TimeLimit:
@@ -30,8 +30,8 @@ class TimeLimit:
 
     def __init__(
         self,
-        clock: HandlerClock,
-        log: HandlerLogger,
+        clock: AbstractEventLoop,
+        log: Log,
         backlog: Backlog,
         item: Item,
         handler: Handler,
@@ -44,7 +44,7 @@ class TimeLimit:
         self._handler = handler
         self._seconds = seconds
         self._expired = False
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None
 
     async def run(self, call: Callable[[], Awaitable[object]]) -> None:

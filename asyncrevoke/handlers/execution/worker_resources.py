@@ -16,8 +16,8 @@ from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 if TYPE_CHECKING:
     from typing import Self
 
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
-    from asyncrevoke.handlers.policy.log import HandlerLogger
 
 # The types of ``Consumer(resources=...)``. A function is called whenever the consumer is entered,
 # so that tests may enter it again.
@@ -67,7 +67,7 @@ class WorkerResources:
         self,
         open_one: OpenWorkerResource,
         state: object,
-        log: HandlerLogger,
+        log: Log,
         deadline: ShutdownDeadline | None = None,
     ) -> None:
         self._deadline = deadline

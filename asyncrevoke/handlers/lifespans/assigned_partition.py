@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import TopicPartition
 
 
-class PartitionPositions(Protocol):
-    """The positions of a consumer's partitions. Implemented by :class:`Session`."""
+class LifespanSource(Protocol):
+    """The consumer whose partitions have lifespans. Implemented by :class:`Session`.
+
+    An instance is one assignment of one partition.
+    """
 
     def seek(
         self, partition: TopicPartition, offset: int, completed: CompletionMap | None = None
@@ -37,6 +40,15 @@ class PartitionPositions(Protocol):
         """All that is done after that offset; None if it does not fit into a map."""
         ...
 
+    def lifespan_entered(self, instance_id: int) -> None:
+        """Records of this instance may be delivered."""
+
+    def lifespan_exited(self, instance_id: int) -> None:
+        """This instance may be released."""
+
+    def lifespan_failed(self, instance_id: int, reason: str) -> None:
+        """This instance is lost without a final commit."""
+
 
 class AssignedPartition(Generic[StateT]):
     """One assignment of a partition, passed to ``@consumer.partition_lifespan``.
@@ -45,10 +57,10 @@ class AssignedPartition(Generic[StateT]):
     ``Database`` of ``AssignedPartition[Database]``.
     """
 
-    def __init__(self, due: EnterLifespan, state: object, positions: PartitionPositions) -> None:
+    def __init__(self, due: EnterLifespan, state: object, source: LifespanSource) -> None:
         self._partition = due.partition
         self._position = due.position
-        self._positions = positions
+        self._source = source
         self._entering = True
         self._exiting = False
         self._ended = False
@@ -102,7 +114,7 @@ class AssignedPartition(Generic[StateT]):
                 "consumer.seek() after that"
             )
         if not self._exiting:
-            self._positions.seek(self._partition, offset, completed)
+            self._source.seek(self._partition, offset, completed)
         self._position = offset
         self._map_end = 0 if completed is None else completed.end
 
@@ -134,7 +146,7 @@ class AssignedPartition(Generic[StateT]):
         """
         self._check_owned()
         offset = self._offset()
-        completion_map = self._positions.completion_map(self._partition)
+        completion_map = self._source.completion_map(self._partition)
         if completion_map is None:
             self._refuse_offset("a completion map")
         return offset, completion_map
@@ -145,11 +157,11 @@ class AssignedPartition(Generic[StateT]):
         return self._is_incomplete
 
     def _offset(self) -> int:
-        offset = self._positions.offset_to_commit(self._partition)
+        offset = self._source.offset_to_commit(self._partition)
         return self._position if offset is None else offset
 
     def _has_completed_beyond(self, offset: int) -> bool:
-        return self._map_end > offset or self._positions.has_completed_beyond(self._partition)
+        return self._map_end > offset or self._source.has_completed_beyond(self._partition)
 
     def _refuse_offset(self, what: str) -> NoReturn:
         self._is_incomplete = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import (
@@ -19,10 +19,11 @@ from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
     from asyncrevoke.handlers.lifespans.lifespan_function import OpenLifespan
-    from asyncrevoke.handlers.policy.log import HandlerLogger
+    from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
 
 # A lifespan is cancelled so many seconds after its partition was lost, and abandoned so many
 # seconds after that.
@@ -30,27 +31,6 @@ _AFTER_LOSS = 5.0
 _CANCELLED = 5.0
 # Seconds after which a lifespan that delays delivery or a revocation is logged.
 _WARN_AFTER = 5.0
-
-
-class LifespanOwner(Protocol):
-    """Reacts to the events of lifespans. Implemented by :class:`PartitionLifespans`."""
-
-    def lifespan_entered(self, lifespan: LifespanTask, state: object) -> None:
-        """The lifespan has yielded ``state``."""
-
-    def lifespan_exited(self, lifespan: LifespanTask) -> None:
-        """The lifespan has exited after :meth:`LifespanTask.exit`, or its entry was cancelled."""
-
-    def lifespan_incomplete(self, lifespan: LifespanTask, error: PartitionLostError) -> None:
-        """The lifespan has exited without storing what is done."""
-
-    def lifespan_failed(
-        self, lifespan: LifespanTask, error: BaseException, *, entered: bool
-    ) -> None:
-        """The lifespan has raised ``error``; ``entered`` says whether it had yielded before."""
-
-    def lifespan_over(self, lifespan: LifespanTask) -> None:
-        """The lifespan's task has ended, or is abandoned."""
 
 
 class _Phase(enum.Enum):
@@ -71,8 +51,8 @@ class LifespanTask:
         instance_id: int,
         partition: AssignedPartition[object],
         open_one: OpenLifespan,
-        owner: LifespanOwner,
-        log: HandlerLogger,
+        owner: PartitionLifespans,
+        log: Log,
         *,
         membership: MembershipGuard,
         enter_timeout: float,

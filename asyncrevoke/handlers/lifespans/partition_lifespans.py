@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import EnterLifespan, ExitLifespan, LoseLifespan
-from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition, PartitionPositions
+from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
 from asyncrevoke.handlers.lifespans.lifespan_task import LifespanTask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.errors import PartitionLostError
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.handlers.lifespans.assigned_partition import LifespanSource
     from asyncrevoke.handlers.lifespans.lifespan_function import OpenLifespan
-    from asyncrevoke.handlers.policy.log import HandlerLogger
 
 # Seconds that cancelled lifespans have to end, unless closing has less time.
 _CANCELLED = 5.0
-
-
-class LifespanSource(PartitionPositions, Protocol):
-    """The consumer whose partitions have lifespans. Implemented by :class:`Session`.
-
-    An instance is one assignment of one partition.
-    """
-
-    def lifespan_entered(self, instance_id: int) -> None:
-        """Records of this instance may be delivered."""
-
-    def lifespan_exited(self, instance_id: int) -> None:
-        """This instance may be released."""
-
-    def lifespan_failed(self, instance_id: int, reason: str) -> None:
-        """This instance is lost without a final commit."""
-
-
-class LifespanReactions(Protocol):
-    """Reacts to the failure of a lifespan. Implemented by :class:`HandlerRunner`."""
-
-    def stop_after_failure(self, error: BaseException) -> None:
-        """Start no record, let running handlers end, and raise the first such error."""
 
 
 class PartitionLifespans:
@@ -61,7 +41,7 @@ class PartitionLifespans:
         open_one: OpenLifespan,
         source: LifespanSource,
         config: ConsumerConfig,
-        log: HandlerLogger,
+        log: Log,
         deadline: ShutdownDeadline,
         membership: MembershipGuard,
     ) -> None:
@@ -73,7 +53,7 @@ class PartitionLifespans:
         self._enter_timeout = config.max_poll_interval
         self._exit_timeout = config.revoke_timeout or config.rebalance_timeout
         self._kept: dict[int, EnterLifespan] = {}
-        self._started: tuple[object, LifespanReactions] | None = None
+        self._started: tuple[object, Callable[[BaseException], None]] | None = None
         self._closed = False
         self._lifespans: dict[int, LifespanTask] = {}
         self._newest: dict[TopicPartition, LifespanTask] = {}
@@ -83,9 +63,12 @@ class PartitionLifespans:
         """The object that a partition's lifespan has yielded; None if it is not entered."""
         return self._states.get(partition)
 
-    def start(self, state: object, reactions: LifespanReactions) -> None:
-        """Enter lifespans from now on. ``Consumer(resources=...)`` has opened ``state``."""
-        self._started = state, reactions
+    def start(self, state: object, stop: Callable[[BaseException], None]) -> None:
+        """Enter lifespans from now on; the error of one that fails is passed to ``stop``.
+
+        ``Consumer(resources=...)`` has opened ``state``.
+        """
+        self._started = state, stop
         self._handle_kept()
 
     def lifespan_due(self, event: LifespanEvent) -> None:
@@ -141,7 +124,7 @@ class PartitionLifespans:
         for event in kept.values():
             self.lifespan_due(event)
 
-    # --- LifespanOwner ---------------------------------------------------------------------------
+    # --- what lifespans report -------------------------------------------------------------------
 
     def lifespan_entered(self, lifespan: LifespanTask, state: object) -> None:
         """Let the partition's records be delivered, with this state."""
@@ -172,7 +155,7 @@ class PartitionLifespans:
             )
             self._source.lifespan_exited(lifespan.instance_id)
         if self._started is not None:
-            self._started[1].stop_after_failure(error)
+            self._started[1](error)
 
     def lifespan_over(self, lifespan: LifespanTask) -> None:
         """Forget the lifespan and its state."""

@@ -14,10 +14,10 @@ from asyncrevoke.handlers.policy.log import BoundLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.model import Record
     from asyncrevoke.client.producing.message import Headers
     from asyncrevoke.client.producing.producer import Producer
-    from asyncrevoke.handlers.policy.log import HandlerLogger
 
 StateT = TypeVar("StateT", default=object)
 WorkerT = TypeVar("WorkerT", default=object)
@@ -55,7 +55,7 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
         record: Record,
         attempt: int,
         state: StateT,
-        log: HandlerLogger,
+        log: Log,
         handler: str = "",
         records: Sequence[Record] | None = None,
         worker_state: WorkerT = cast("WorkerT", None),  # noqa: B008 - it is None

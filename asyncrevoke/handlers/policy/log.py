@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from asyncrevoke.client.log_events import Log
-
-
-class HandlerLogger(Log, Protocol):
-    """What handlers write to. Implemented by :class:`EventLog`."""
+if TYPE_CHECKING:
+    from asyncrevoke.client.log_events import Log
 
 
 class BoundLog:
@@ -16,7 +13,7 @@ class BoundLog:
 
     __slots__ = ("_fields", "_log")
 
-    def __init__(self, log: HandlerLogger, /, **fields: object) -> None:
+    def __init__(self, log: Log, /, **fields: object) -> None:
         self._log = log
         self._fields = fields
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from asyncrevoke.client.config.annotations import members, the_type
@@ -79,17 +79,11 @@ class HandlerCall(Protocol):
         ...
 
 
-class BatchHandlerCall(Protocol):
-    """Calls a batch handler with values and their records, in offset order.
-
-    Implemented by the functions that :func:`compile_batch_call` returns.
-    """
-
-    def __call__(
-        self, values: list[object], records: list[Record], context: HandlerContext, /
-    ) -> Awaitable[object]:
-        """This or the awaitable raises the error of the call."""
-        ...
+# Calls a batch handler with values and their records, in offset order. The call or the awaitable
+# raises the error. compile_batch_call() returns one.
+BatchHandlerCall: TypeAlias = Callable[
+    [list[object], list[Record], HandlerContext], Awaitable[object]
+]
 
 
 class ExtraParameters(NamedTuple):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
+
     from asyncrevoke.client.model import FailurePause, TopicPartition
     from asyncrevoke.handlers.policy.batch import Item, Unsent
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.backlog import Backlog
-    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
 
@@ -71,11 +72,11 @@ class RetryQueue:
     An entry stays in the queue until a worker begins the attempt.
     """
 
-    def __init__(self, clock: HandlerClock, backlog: Backlog) -> None:
+    def __init__(self, clock: AbstractEventLoop, backlog: Backlog) -> None:
         self._clock = clock
         self._backlog = backlog
         # The timer is None for an entry without a set time, see hold().
-        self._entries: dict[Item, tuple[Entry, Timer | None]] = {}
+        self._entries: dict[Item, tuple[Entry, TimerHandle | None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -19,12 +19,12 @@ from asyncrevoke.handlers.scheduling.attempts import (
 from asyncrevoke.handlers.scheduling.batch_assembler import BatchAssembler
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.model import FailurePause, Record, TopicPartition
     from asyncrevoke.handlers.policy.batch import Unsent
     from asyncrevoke.handlers.policy.registration import BatchOptions, Handler
-    from asyncrevoke.handlers.scheduling.clock import HandlerClock
     from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
     from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
@@ -51,7 +51,7 @@ class Backlog:
         self,
         source: TakenRecords,
         lanes: LaneQueue,
-        clock: HandlerClock,
+        clock: AbstractEventLoop,
         reactions: BacklogReactions,
     ) -> None:
         self._source = source

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from asyncrevoke.handlers.policy.batch import HandlerBatch
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.handlers.policy.registration import BatchOptions
     from asyncrevoke.handlers.scheduling.backlog import Backlog
-    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
 
 
 class _PartitionRecords:
@@ -37,7 +37,7 @@ class _PartitionRecords:
         self.batches: dict[HandlerBatch, None] = {}
         # No record is added any more: a batch need not be full.
         self.ends = False
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
 
     def may_form(self) -> bool:
         """Whether records are collected that need not wait for the end of a batch."""
@@ -60,7 +60,7 @@ class _PartitionRecords:
         self.batches[batch] = None
         return batch
 
-    def start_timer(self, clock: HandlerClock, delay: float, form: Callable[[], None]) -> None:
+    def start_timer(self, clock: AbstractEventLoop, delay: float, form: Callable[[], None]) -> None:
         """Call ``form`` after ``delay`` seconds."""
         self._timer = clock.call_later(delay, form)
 
@@ -74,7 +74,7 @@ class _PartitionRecords:
 class BatchAssembler:
     """Forms a batch at ``max_records``, or ``max_wait`` after its first record arrived."""
 
-    def __init__(self, clock: HandlerClock, backlog: Backlog) -> None:
+    def __init__(self, clock: AbstractEventLoop, backlog: Backlog) -> None:
         self._clock = clock
         self._backlog = backlog
         self._partitions: dict[TopicPartition, _PartitionRecords] = {}

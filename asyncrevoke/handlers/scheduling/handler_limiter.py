@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from asyncrevoke.handlers.blocking.run_in import default_calls
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Callable
 
     from asyncrevoke.handlers.policy.limits import HandlerLimits, RateLimit
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.scheduling.backlog import Backlog
-    from asyncrevoke.handlers.scheduling.clock import HandlerClock, Timer
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
 Place: TypeAlias = Literal["first", "put_order", "last"]
@@ -36,7 +36,7 @@ class HandlerLimiter:
 
     def __init__(
         self,
-        clock: HandlerClock,
+        clock: AbstractEventLoop,
         concurrency: int | None,
         rate: RateLimit | None,
         backlog: Backlog,
@@ -45,7 +45,7 @@ class HandlerLimiter:
         self._concurrency = concurrency
         self._rate = rate
         self._backlog = backlog
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
         # Permitted items, and whether the call of each has begun.
         self._permitted: dict[object, bool] = {}
         self._not_begun = 0

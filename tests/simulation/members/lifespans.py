@@ -7,7 +7,7 @@ last, seeks to where that ends, and stores it when it exits; a lost one stores n
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from simulation.members.consumer_style import Progress
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import ExitLifespan
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.handlers.lifespans.assigned_partition import LifespanSource
 
 # Seconds that loading and storing a state take at the most, and after which what the group has
 # rejected is tried again.
@@ -108,7 +109,9 @@ class SimulatedLifespans:
 
     def _due(self, event: EnterLifespan | ExitLifespan | LoseLifespan) -> None:
         if isinstance(event, EnterLifespan):
-            partition: AssignedPartition[object] = AssignedPartition(event, None, self)
+            partition: AssignedPartition[object] = AssignedPartition(
+                event, None, cast("LifespanSource", self)
+            )
             entering = _Lifespan(event.instance_id, partition)
             self._lifespans[event.partition] = entering
             self._later(entering, self._load)
@@ -193,7 +196,7 @@ class SimulatedLifespans:
         del self._lifespans[lifespan.partition.topic_partition]
         self._member.core.lifespan_exited(self._member.now, lifespan.instance_id)
 
-    # --- PartitionPositions ----------------------------------------------------------------------
+    # --- LifespanSource --------------------------------------------------------------------------
 
     def seek(
         self, partition: TopicPartition, offset: int, completed: CompletionMap | None = None

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from unit.handlers.scripted_source import LogLines, ScriptedSource
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
-    from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetterSender
+    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 
 
@@ -84,7 +84,7 @@ class RunningHandlers:
         order_by: OrderBy | None = "key",
         null_keys: NullKeys = "ordered",
         state: object = None,
-        dead_letters: DeadLetterSender | None = None,
+        dead_letters: DeadLetterProducer | None = None,
         handler_concurrency: int | None = None,
         handler_order_by: OrderBy | Inherit | None = INHERIT,
         observers: Observers | None = None,
@@ -114,7 +114,7 @@ class RunningHandlers:
             order_by=order_by,
             null_keys=null_keys,
             state=state,
-            clock=self.clock,
+            clock=cast("asyncio.AbstractEventLoop", self.clock),
             random=lambda: 0.5,
             dead_letters=dead_letters,
             observers=observers,

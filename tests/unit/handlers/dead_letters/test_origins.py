@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from unit.handlers.dead_letters.failing_handler import LATER, FailingHandler
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.replays.opened_handlers import Errors
+    from asyncrevoke.replays.result_rows import ResultRows
 
 MOST = 2**31 - 1
 
@@ -173,7 +174,9 @@ async def reprocessed(
         target = Target("the consumer", errors)
         opened = await open_handlers(consumer, consumer.config, target, stack, None)
         strict = errors == "fail"
-        reader = OriginReader(read, chosen or DeadLetterFilter(), opened, rejected, strict=strict)
+        reader = OriginReader(
+            read, chosen or DeadLetterFilter(), opened, cast("ResultRows", rejected), strict=strict
+        )
         return [record.topic for record in await reader.read()], rejected.why
 
 

@@ -15,7 +15,8 @@ from asyncrevoke.handlers.lifespans.lifespan_task import LifespanTask
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from asyncrevoke.handlers.lifespans.assigned_partition import PartitionPositions
+    from asyncrevoke.handlers.lifespans.assigned_partition import LifespanSource
+    from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
 
 
 class Owner:
@@ -50,13 +51,13 @@ async def slow(_: AssignedPartition[object]) -> AsyncGenerator[None]:
 
 def begun(owner: Owner) -> LifespanTask:
     due = EnterLifespan(1, TopicPartition("orders", 0), 0)
-    partition = AssignedPartition[object](due, None, cast("PartitionPositions", None))
+    partition = AssignedPartition[object](due, None, cast("LifespanSource", None))
     log = EventLog().of_application()
     return LifespanTask(
         1,
         partition,
         slow,
-        owner,
+        cast("PartitionLifespans", owner),
         log,
         membership=NoMembership(),
         enter_timeout=300,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from unit.handlers.scripted_runner import ScriptedClock
 from unit.handlers.scripted_source import (
@@ -49,7 +49,11 @@ class Two:
             await self.clicks(of)
 
         del bill, count
-        context = RunnerContext(concurrency=concurrency, log=self.log, clock=self.clock)
+        context = RunnerContext(
+            concurrency=concurrency,
+            log=self.log,
+            clock=cast("asyncio.AbstractEventLoop", self.clock),
+        )
         self.runner = HandlerRunner(self.source, router, context)
 
 

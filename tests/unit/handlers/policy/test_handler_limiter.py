@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from unittest.mock import create_autospec
 
 from hypothesis import given, settings
@@ -17,6 +17,8 @@ from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 
 if TYPE_CHECKING:
+    import asyncio
+
     from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
@@ -31,7 +33,7 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
 
     backlog = create_autospec(Backlog)
     backlog.limiter_permits.side_effect = lanes.queue_permitted
-    limiter = HandlerLimiter(clock, most, rate, backlog)
+    limiter = HandlerLimiter(cast("asyncio.AbstractEventLoop", clock), most, rate, backlog)
     running: list[Entry] = []
     began: list[float] = []
     queued: list[Item] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from unit.handlers.scripted_runner import ScriptedClock
 from unit.handlers.scripted_source import (
@@ -15,9 +15,12 @@ from asyncrevoke.handlers.execution.runner_context import RunnerContext
 from asyncrevoke.handlers.task_group import TrackedTaskGroup
 
 if TYPE_CHECKING:
+    import asyncio
+
     from asyncrevoke.client.config import OrderBy
     from asyncrevoke.client.model import Record
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
+    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.policy.registration import OnError
     from asyncrevoke.handlers.policy.retry import Retry
 
@@ -59,8 +62,8 @@ class Setting:
             concurrency=concurrency,
             max_in_flight=max_in_flight,
             order_by=order_by,
-            dead_letters=self.letters,
-            clock=self.clock,
+            dead_letters=cast("DeadLetterProducer", self.letters),
+            clock=cast("asyncio.AbstractEventLoop", self.clock),
             random=lambda: 0.5,
             log=self.log,
         )
