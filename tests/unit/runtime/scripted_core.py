@@ -370,6 +370,7 @@ def make_parts(
         requests,
         hooks.log,
         hooks.listener,
+        hooks.lifespans,
         SessionReactions(hooks),
         tolerated_lag=tolerated_lag,
         jitter=jitter,

@@ -267,7 +267,7 @@ class HeartbeatThread:
             # In this order, an interruption between the clocks makes the time earlier, never later.
             loop_now = self._loop.time()
             sent_at_loop_time = loop_now - (_now() - sent_at)
-            self._driver.background_reply(
+            self._driver.handle(
                 BackgroundHeartbeatReply(heartbeat.heartbeat_id, sent_at_loop_time, response)
             )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
 from asyncrevoke.client import log_events
@@ -21,7 +23,6 @@ from asyncrevoke.client.core.io.deadline import (
 )
 from asyncrevoke.client.core.io.effects import (
     BackgroundHeartbeat,
-    BackgroundHeartbeatReply,
     CancelTimer,
     CompleteRequest,
     Compute,
@@ -46,15 +47,15 @@ from asyncrevoke.client.errors import ConsumerClosedError, FatalError
 from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 from asyncrevoke.client.runtime.loop.blocked_loop import LoopLag
-from asyncrevoke.client.runtime.loop.computing_thread import ComputingThread
 from asyncrevoke.client.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.client.core.core import Core
+    from asyncrevoke.client.core.io.effects import Computed
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
-    from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
+    from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent, LifespanEvents
     from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls
     from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread
     from asyncrevoke.client.runtime.loop.reactions import DriverReactions
@@ -79,6 +80,7 @@ class Driver:
         requests: Requests,
         log: EventLog,
         listener: ListenerCalls,
+        lifespans: LifespanEvents,
         reactions: DriverReactions,
         *,
         tolerated_lag: float = 15.0,
@@ -89,6 +91,7 @@ class Driver:
         self._requests = requests
         self._log = log
         self._listener = listener
+        self._lifespans = lifespans
         self._reactions = reactions
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads timers, keeps no secret
         self._loop = asyncio.get_running_loop()
@@ -249,11 +252,8 @@ class Driver:
 
     # --- effects -------------------------------------------------------------------------------
 
-    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
-        """A broker has responded to a heartbeat of the thread, or it has failed."""
-        self._handle(reply)
-
-    def _handle(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
+        """Give an event to the core, and carry out what follows."""
         if self._stopping.done():
             return
         try:
@@ -268,7 +268,7 @@ class Driver:
         for effect in effects:
             match effect:
                 case Send():
-                    self._start_request(effect)
+                    self._send(effect)
                 case ResetConnection() | DropSilentConnections() | ProbeBroker():
                     self._reconnect(effect)
                 case SetTimer():
@@ -294,7 +294,7 @@ class Driver:
         if isinstance(effect, Emit):
             self._reactions.core_reported(effect)
         else:
-            self._reactions.lifespan_due(effect)
+            self._lifespans.lifespan_due(effect)
 
     def _reconnect(self, effect: ResetConnection | DropSilentConnections | ProbeBroker) -> None:
         if isinstance(effect, ResetConnection):
@@ -321,7 +321,7 @@ class Driver:
 
     def _fire(self, key: str) -> None:
         del self._timers[key]
-        self._handle(TimerFired(key))
+        self.handle(TimerFired(key))
 
     def _complete_call(self, call_id: int, result: object, error: Exception | None) -> None:
         future = self._calls.pop(call_id, None)
@@ -346,25 +346,25 @@ class Driver:
             self._call_listener_soon()
         return blocked_at
 
-    def _start_request(self, send: Send) -> None:
-        if not self._stopping.done() and not self._requests.begin(send, self._handle):
+    def _send(self, send: Send) -> None:
+        if not self._stopping.done() and not self._requests.begin(send, self.handle):
             self._supervise(self._loop.create_task(self._request(send)))
 
     async def _request(self, send: Send) -> None:
-        self._handle(await self._requests.request(send))
+        self.handle(await self._requests.request(send))
 
     async def _watch_connections(self) -> None:
         while True:
-            self._handle(await self._requests.report())
+            self.handle(await self._requests.report())
 
     async def _probe(self, probe: ProbeBroker) -> None:
-        self._handle(await self._requests.probe(probe))
+        self.handle(await self._requests.probe(probe))
 
     async def _run_in_thread(self, effect: DecodeBatch | Compute) -> None:
         if isinstance(effect, DecodeBatch):
-            self._handle(await self._decode_threads.run(effect))
+            self.handle(await self._decode_threads.run(effect))
         else:
-            self._handle(await self._computing_thread.run(effect))
+            self.handle(await self._computing_thread.run(effect))
 
     def _notify(self, notifications: list[Notify]) -> None:
         for notify in notifications:
@@ -460,10 +460,39 @@ class PollBoundary:
         self._driver = driver
 
     def __enter__(self) -> None:
-        self._set(inside=True)
+        self._driver.call(self._core.poller.boundary, inside=True)
 
     def __exit__(self, *_error: object) -> None:
-        self._set(inside=False)
+        self._driver.call(self._core.poller.boundary, inside=False)
 
-    def _set(self, *, inside: bool) -> None:
-        self._driver.call(self._core.poller.boundary, inside=inside)
+
+class ComputingThread:
+    """Computes assignments beside the event loop, one at a time, each in its own thread.
+
+    The threads are daemons, so a user's assignor that never returns does not keep the process
+    alive.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._one_at_a_time = asyncio.Lock()
+
+    async def run(self, compute: Compute) -> Computed:
+        """Compute it after the ones before it. If cancelled, the result is dropped."""
+        async with self._one_at_a_time:
+            future: asyncio.Future[Computed] = self._loop.create_future()
+            threading.Thread(
+                target=self._run, args=(compute, future), name="asyncrevoke-assign", daemon=True
+            ).start()
+            return await future
+
+    def _run(self, compute: Compute, future: asyncio.Future[Computed]) -> None:
+        computed = compute.run()
+        # The event loop is closed if the consumer has ended meanwhile.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_set_result, future, computed)
+
+
+def _set_result(future: asyncio.Future[Computed], computed: Computed) -> None:
+    if not future.done():
+        future.set_result(computed)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import Emit, Notify
-    from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
 
 
 class DriverReactions(Protocol):
@@ -20,9 +19,6 @@ class DriverReactions(Protocol):
 
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost; the listener is called after this."""
-
-    def lifespan_due(self, event: LifespanEvent) -> None:
-        """A lifespan is to be entered or exited, or is lost."""
 
     def ticked(self, late: float) -> None:
         """A second or less has passed; the event loop ran this ``late`` seconds after it was due.

@@ -192,6 +192,7 @@ def _open_driver(
         requests,
         hooks.log,
         hooks.listener,
+        hooks.lifespans,
         SessionReactions(hooks),
         tolerated_lag=tolerated_lag,
         open_heartbeat_thread=open_heartbeat_thread,

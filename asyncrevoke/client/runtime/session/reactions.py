@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.io.effects import Emit, Notify
     from asyncrevoke.client.model import BlockingRecord, TopicPartition
-    from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
     from asyncrevoke.client.runtime.session.parts import SessionHooks
 
 
@@ -48,7 +47,6 @@ class SessionReactions:
         self._owners = hooks.owners
         self._status = hooks.status
         self._reads = hooks.reads
-        self._lifespans = hooks.lifespans
         self._observers = hooks.observers
         self._recorder = hooks.recorder
         self._delayed = RevocationWarnings()
@@ -67,10 +65,6 @@ class SessionReactions:
             self._owners.lose(sorted(notify.partitions))
         if self._recorder is not None:
             self._recorder.partitions_changed(notify)
-
-    def lifespan_due(self, event: LifespanEvent) -> None:
-        """A lifespan is to be entered or exited, or is lost."""
-        self._lifespans.lifespan_due(event)
 
     def ticked(self, late: float) -> None:
         """A second or less has passed."""

@@ -53,7 +53,7 @@ class RecordIterator:
         while (taken := self.returned) == self._end or (
             monotonic() > self._confirmed_until and self._must_confirm()
         ):
-            await self._session.step_of_reader(self)
+            await self._session.poll(self)
         self.returned = taken + 1
         record = self._records[taken]
         if recorder is not None:

@@ -329,15 +329,8 @@ class Session:
         """Whether there are no further records."""
         return self.core.poller.stopping or self.shutdown.begun
 
-    async def poll(self) -> PollResult:
-        """One step; StopAsyncIteration when the consumer is stopping."""
-        result = await self.step()
-        if result is None:
-            raise StopAsyncIteration
-        return result
-
-    async def step_of_reader(self, reader: RecordReader) -> PollResult:
-        """Like :meth:`poll`; ``reader`` returns the records to the user."""
+    async def poll(self, reader: RecordReader | None = None) -> PollResult:
+        """One step; StopAsyncIteration when the consumer is stopping. See :meth:`step`."""
         result = await self.step(reader=reader)
         if result is None:
             raise StopAsyncIteration

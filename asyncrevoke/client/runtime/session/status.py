@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.model import (
         BlockingRecord,
-        FailurePause,
-        UnwrittenRecords,
     )
     from asyncrevoke.client.runtime.session.record_owners import RecordOwners
 
@@ -90,21 +88,13 @@ class SessionStatus:
         """The calls of handlers that have not ended, the longest first."""
         return tuple(self._running.update(self._loop.time(), list(self._owners.running())))
 
-    def failure_pauses(self) -> tuple[FailurePause, ...]:
-        """Why partitions are paused until failed records succeed."""
-        return tuple(self._owners.failure_pauses())
-
-    def unwritten(self) -> tuple[UnwrittenRecords, ...]:
-        """The failed records that are held until another topic takes them."""
-        return tuple(self._owners.unwritten())
-
     def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
         now = self._loop.time()
         health = self._core.health(now)._replace(
             blocking_records=self.blocking(),
-            failure_pauses=self.failure_pauses(),
-            unwritten=self.unwritten(),
+            failure_pauses=tuple(self._owners.failure_pauses()),
+            unwritten=tuple(self._owners.unwritten()),
             running=self.running(),
         )
         return ConsumerSnapshot(now, health, partition_statuses(self._core.assignment))

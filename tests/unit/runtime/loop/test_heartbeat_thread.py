@@ -102,7 +102,7 @@ class Watched:
     def loop_ticked(self, late: float) -> str | None:
         return self.thread.tick()
 
-    def background_reply(self, reply: BackgroundHeartbeatReply) -> None:
+    def handle(self, reply: BackgroundHeartbeatReply) -> None:
         self.told.append(reply)
 
     def alive_until(self, now: float) -> float:

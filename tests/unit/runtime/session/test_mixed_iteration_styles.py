@@ -38,7 +38,7 @@ class Steps:
     def __init__(self, group: ScriptedGroup) -> None:
         self._group = group
 
-    async def step_of_reader(self, reader: RecordReader) -> PollResult:
+    async def poll(self, reader: RecordReader) -> PollResult:
         group = self._group
         result = group.core.poll(group.now, reader=reader)
         if result is None:

@@ -85,7 +85,7 @@ def test_only_the_driver_tells_the_core_the_time() -> None:
         and node.func.attr in timed - FACTS
     }
     inside = {"Session.seek_to calls seek_to", "Session.unsubscribe calls unsubscribe"}
-    assert direct - inside == {"Driver._handle calls handle", "Driver.flush calls take_effects"}
+    assert direct - inside == {"Driver.handle calls handle", "Driver.flush calls take_effects"}
 
 
 def test_no_code_reaches_through_a_part_of_the_core() -> None:
