@@ -440,7 +440,7 @@ class ClusterMetadata:
     def learn_topics(self, now: float, topics: Iterable[TopicMetadata]) -> None:
         """Take what a request of another part has got, of topics that are wanted."""
         found = read_topics(topics, self._wanted, self._topics, with_replicas=False).values()
-        changed = [self._learn_topic(now, each, parts)[0] for each, parts in found if parts]
+        changed = [self._learn_topic(now, topic, parts)[0] for topic, parts in found if parts]
         if any(changed):
             self._reactions.topics_changed(now)
 

@@ -135,7 +135,7 @@ def _with_too_many_topics(
 ) -> list[str]:
     """The members with the largest subscriptions, if the topics of all, beside this leader's own,
     exceed what a leader watches."""
-    topics = {member_id: each.subscription.topics for member_id, (_, each) in reports.items()}
+    topics = {member_id: report.subscription.topics for member_id, (_, report) in reports.items()}
     if sum(map(len, topics.values())) <= MAX_TOPICS:
         return []
     watched = set(topics.get(us, ()))
