@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.assignors.assignor import Assignment, RebalanceProtocol
 from asyncrevoke.client.core.assignors.balance import balance
-from asyncrevoke.client.core.assignors.member_order import hash_order
+from asyncrevoke.client.core.assignors.member import hash_order
 from asyncrevoke.client.core.assignors.ownership import (
     ReportedOwnership,
     encode_generation,

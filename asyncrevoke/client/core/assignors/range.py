@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.assignors.assignor import Assignment, RebalanceProtocol
-from asyncrevoke.client.core.assignors.member_order import static_first
+from asyncrevoke.client.core.assignors.member import static_first
 from asyncrevoke.client.core.assignors.racks import Racks
 from asyncrevoke.client.model import TopicPartition
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.assignors.assignor import Assignment, RebalanceProtocol
-from asyncrevoke.client.core.assignors.member_order import static_first
+from asyncrevoke.client.core.assignors.member import static_first
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -233,5 +233,6 @@ class RecordCollector:
 
     def _due(self, cursor: PartitionCursor, _now: float) -> None:
         if cursor.not_due and not cursor.removed:
-            self._fetcher.record_due(cursor)
+            # A seek may have replaced its buffer.
+            self._fetcher.add(cursor.instance)
             self._outbox.wake()

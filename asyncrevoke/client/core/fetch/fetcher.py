@@ -161,7 +161,7 @@ class Fetcher:
             leader = self._cluster.leader(cursor.instance.partition)
             if leader is not None and leader != cursor.leader:
                 cursor.wait_until(min(cursor.not_before, now))
-            self._place(now, cursor)
+            self.place(now, cursor)
 
     def end_sessions(self) -> bool:
         """End all fetch sessions, as nothing is planned any more; see :func:`end_sessions`."""
@@ -230,9 +230,9 @@ class Fetcher:
 
     def _place_all(self, now: float, cursors: Iterable[PartitionCursor]) -> None:
         for cursor in cursors:
-            self._place(now, cursor)
+            self.place(now, cursor)
 
-    def _place(self, now: float, cursor: PartitionCursor) -> None:
+    def place(self, now: float, cursor: PartitionCursor) -> None:
         """Put a cursor into the collection that it belongs to."""
         buffer = cursor.instance.buffer
         if cursor.removed or cursor.in_flight:
@@ -276,17 +276,9 @@ class Fetcher:
             self.memory.share(len(self._cursors), len(self._brokers))
         return broker
 
-    def position_checked(self, now: float, cursor: PartitionCursor) -> None:
-        """Fetch it: its leader has what was read."""
-        self._place(now, cursor)
-
     def check_delayed(self, cursor: PartitionCursor) -> None:
         """Check it after its backoff."""
         cursor.move_to(self._delayed)
-
-    def record_due(self, cursor: PartitionCursor) -> None:
-        """Deliver and fetch it again. A seek may have replaced its buffer."""
-        self.add(cursor.instance)
 
     def position_diverged(
         self, now: float, cursor: PartitionCursor, offset: int | None, leader_epoch: int
@@ -294,14 +286,14 @@ class Fetcher:
         """The log was truncated before the end of what was fetched."""
         instance, buffer = cursor.instance, cursor.instance.buffer
         if buffer is None or instance.state is not InstanceState.ACTIVE:
-            self._place(now, cursor)
+            self.place(now, cursor)
             return
         buffer.discard()
         self.collector.remove(cursor)
         self.memory.recount(cursor)
         if offset is not None and offset >= instance.delivered_to:
             # No delivered record is gone; the position is checked again.
-            self._place(now, cursor)
+            self.place(now, cursor)
         else:
             cursor.set_out_of_range(buffer)
             cursor.move_to(None)
@@ -462,7 +454,7 @@ class Fetcher:
             got_something = asked.cursor in served
             asked.cursor.end_fetch(busy=got_something and not joins)
             if not got_something:
-                self._place(now, asked.cursor)
+                self.place(now, asked.cursor)
         self._place_all(now, served)
 
     def _broker_failed(
@@ -501,4 +493,4 @@ class Fetcher:
             cursor.set_out_of_range(None)
         elif buffer is not None and self.memory.needs_fetch(cursor, buffer) is needed_fetch:
             return
-        self._place(now, cursor)
+        self.place(now, cursor)

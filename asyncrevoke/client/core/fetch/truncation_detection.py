@@ -178,7 +178,7 @@ class TruncationDetection:
         buffer = query.buffer
         if cursor.instance.buffer is not buffer or buffer.fetch_position != query.position:
             # Sought, or discarded.
-            self._fetcher.position_checked(now, cursor)
+            self._fetcher.place(now, cursor)
         elif found is None:
             self._check_later(now, cursor, "the response leaves it out")
         elif found.error is not ErrorCode.none:
@@ -199,7 +199,7 @@ class TruncationDetection:
         query.buffer.set_checked_epoch(query.leader_epoch)
         cursor.position_checked()
         self._log.over(now, cursor.name, log_events.FETCHING_AGAIN, partition=cursor.name)
-        self._fetcher.position_checked(now, cursor)
+        self._fetcher.place(now, cursor)
 
     def _partition_error(self, now: float, cursor: PartitionCursor, error: ErrorCode) -> None:
         if error.retriable or error in _PASSING:

@@ -17,7 +17,7 @@ from asyncrevoke.client.core.assignors import (
     withheld,
 )
 from asyncrevoke.client.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from asyncrevoke.client.core.assignors.member_order import hash_order
+from asyncrevoke.client.core.assignors.member import hash_order
 from asyncrevoke.client.core.assignors.ownership import encode_generation
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import TopicPartition
