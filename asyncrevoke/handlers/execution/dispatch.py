@@ -1,4 +1,21 @@
-"""Calls the handler of each item that a worker takes, and completes the item after the call."""
+"""The chain of a record, from the worker that takes it until it is done.
+
+::
+
+    entry = lanes.take()                              # Worker.run: order, limits, pauses
+    try:
+        journal.started(record)                       # Dispatcher._recorded
+        arguments = decode(record.value), context     # signature._bind, HandlerInvoker
+        result = await time_limit(tracer(middleware(handler(arguments))))  # HandlerInvoker
+        acknowledged = publish(result)                # ResultPublisher, if there is publish_to
+    except error:                                     # FailurePolicy.apply
+        retry, dead letter, skip, pause or stop       # the next call: Dispatcher._next_call
+    completed(record)                                 # after the call, or when acknowledged
+    source.complete_all(completed_in_this_turn)       # Dispatcher.flush_completed
+
+A handler without context, middleware, limit and journal is called by :meth:`Worker.run` itself:
+:meth:`Dispatcher.prepare` leaves out each step that a topic does not need, before its first record.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +26,6 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.client.runtime.session.membership_guard import may_begin
-from asyncrevoke.handlers.execution.batch_invocation import invoke_batch
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
     Item,
@@ -17,7 +33,7 @@ from asyncrevoke.handlers.policy.batch import (
     unfinished_records,
 )
 from asyncrevoke.handlers.policy.results import lacks_return_annotation
-from asyncrevoke.handlers.scheduling.attempts import TRACED
+from asyncrevoke.handlers.scheduling.attempts import TRACED, AttemptState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +48,6 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.batch import Unsent
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup, RecordMatcher
-    from asyncrevoke.handlers.scheduling.attempts import AttemptState
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
@@ -73,6 +88,9 @@ class Dispatcher:
         self._publishes_later = context.recorder is None and context.call_recorder is None
         self._order_by = context.order_by
         self._recorder = recorder = context.recorder
+        # The items whose next call :meth:`start_again` makes.
+        self.attempts: Mapping[Item, object] = backlog.attempts
+        self.start_again = self._recorded(self._next_call, batches=True)
         self._observers = observers = context.observers
         self._tracer = None if observers is None else observers.tracer
         timed = observers is not None and (
@@ -135,7 +153,9 @@ class Dispatcher:
             for each in handlers:
                 # The attempts of a record have its handler.
                 self._invoker.prepare(topic, each, self._publisher_for(each))
-            self.calls[topic] = self._recorded(handler, self._first_call_of_shared_topic), None
+            batches = handler.batch is not None
+            first = self._recorded(self._first_call_of_shared_topic, batches=batches)
+            self.calls[topic] = first, None
         return handler
 
     def handler_of(self, item: Item) -> Handler:
@@ -167,7 +187,8 @@ class Dispatcher:
                 direct = None
         if direct is not None:
             self._direct.add(topic)
-        first = self._recorded(handler, cast("FirstCall | None", direct) or self._first_call)
+        first = cast("FirstCall | None", direct) or self._first_call
+        first = self._recorded(first, batches=handler.batch is not None)
         if (
             self._publishes
             and handler.publish_to is None
@@ -245,75 +266,44 @@ class Dispatcher:
 
     # -- calls -----------------------------------------------------------------------------------
 
-    @property
-    def attempts(self) -> Mapping[Item, object]:
-        """Items whose next call is made by :meth:`start_again`."""
-        return self._backlog.attempts
-
-    def start_again(self, item: Item, /) -> Awaitable[object]:
-        """Make the next call of an item that has failed, or a special first call."""
-        if self._recorder is None:
-            return self._next_call(item)
-        if self._recorder.strict:
-            return self._call_when_recorded(self._recorder, item, self._next_call)
-        return self._call_recorded(self._recorder, item, self._next_call)
-
-    def _recorded(self, handler: Handler, first: FirstCall) -> FirstCall:
-        """Return ``first``, or a function that records each call of it in the journal."""
+    def _recorded(self, call: FirstCall, *, batches: bool) -> FirstCall:
+        """Return ``call``, or a function that first records its start in the journal."""
         recorder = self._recorder
         if recorder is None:
-            return first
+            return call
         if recorder.strict:
-            return lambda item: self._call_when_recorded(recorder, item, first)
-        if handler.batch:
-            return lambda item: self._call_recorded(recorder, item, first)
+            return partial(self._call_when_recorded, recorder, call)
         began = cast("Callable[[Item], object]", recorder.handler_started)
+        if batches:
+            began = lambda item: recorder.handlers_started(unfinished_records(item))  # noqa: E731
 
-        def call(item: Item) -> Awaitable[object]:
+        def recorded(item: Item) -> Awaitable[object]:
             began(item)
-            return first(item)
+            return call(item)
 
-        return call
+        return recorded
 
     async def _call_when_recorded(
-        self,
-        recorder: SessionRecorder,
-        item: Item,
-        call: FirstCall,
+        self, recorder: SessionRecorder, call: FirstCall, item: Item
     ) -> object:
         await recorder.record_start(unfinished_records(item))
         await may_begin(self._membership)
-        return await self._call_recorded(recorder, item, call)
-
-    def _call_recorded(
-        self,
-        recorder: SessionRecorder,
-        item: Item,
-        call: FirstCall,
-    ) -> Awaitable[object]:
         recorder.handlers_started(unfinished_records(item))
-        return call(item)
+        return await call(item)
 
     def _first_call(self, item: Item) -> Awaitable[object]:
-        return self._call(item, self._handlers[item.topic], 1)
-
-    def _call(self, item: Item, handler: Handler, calls: int) -> Awaitable[object]:
-        if isinstance(item, HandlerBatch):
-            call = partial(self._invoker.call_batch, item, handler, calls)
-            return invoke_batch(item, handler, calls, self._failures, call)
-        return self._invoker.call_record(item, handler, calls)
+        return self._invoker.call(item, self._handlers[item.topic], 1)
 
     def _next_call(self, item: Item) -> Awaitable[object]:
+        """Make the next call of an item that has failed, or a special first call."""
         state = self._backlog.attempts[item]
-        if state is TRACED and not isinstance(item, HandlerBatch):
+        if state is TRACED:
             self._backlog.forget_attempts(item)
-            return self._invoker.call_record(item, self._handlers[item.topic], 1)
+            return self._first_call(item)
         return self._next_attempt(item, state)
 
-    async def _first_call_of_shared_topic(self, item: Item) -> None:
-        handler = self._handlers[item.topic]
-        await self._call(item, handler, 1)
-        self._returned(item.topic, handler.name)
+    def _first_call_of_shared_topic(self, item: Item) -> Awaitable[object]:
+        return self._next_attempt(item, AttemptState(0))
 
     def _returned(self, topic: str, handler: str | None) -> None:
         """A call of ``handler`` has returned; None: a record was written to another topic."""
@@ -334,7 +324,7 @@ class Dispatcher:
             raise state.fails_with
         else:
             self._backlog.retry_started(item)
-            await self._call(item, handler, state.start_call())
+            await self._invoker.call(item, handler, state.start_call())
             self._returned(item.topic, handler.name)
         if self._backlog.attempt_succeeded(item):
             log_events.PAUSED_RECORD_SUCCEEDED.write_to(self._log, **log_fields(item, handler.name))

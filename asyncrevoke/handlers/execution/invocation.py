@@ -1,4 +1,4 @@
-"""One call of a handler, with its context, middleware, tracer and time limit."""
+"""One call of a handler: arguments, context, middleware, tracer and time limit."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncrevoke.client.errors import DecodeError
 from asyncrevoke.client.model import Record
+from asyncrevoke.client.printable import reportable
 from asyncrevoke.client.runtime.session.membership_guard import may_begin
 from asyncrevoke.handlers.execution.time_limit import TimeLimit
+from asyncrevoke.handlers.policy.batch import BatchError, HandlerBatch, Unsent
 from asyncrevoke.handlers.policy.context import HandlerContext
 from asyncrevoke.handlers.policy.middleware import compose_middleware
 
 if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
+    from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
+    from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.policy.middleware import CallNext, MiddlewareChain
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
@@ -35,10 +39,12 @@ class HandlerInvoker:
         membership: MembershipGuard,
         backlog: Backlog,
         histories: RetryHistories,
+        failures: FailurePolicy,
     ) -> None:
         self._lookup = lookup
         self._membership = membership
         self._backlog = backlog
+        self._failures = failures
         self._histories = histories if histories.topics else None
         self._log = context.log
         self._clock = context.clock
@@ -85,6 +91,13 @@ class HandlerInvoker:
                 record, HandlerContext(record, 1, state, log, name, None, None, None, producer)
             )
         return first if self._call_recorder is None else self._call_recorder.first_call(first)
+
+    def call(self, item: Item, handler: Handler, attempt: int) -> Awaitable[object]:
+        """Call the handler with a record or a batch."""
+        if isinstance(item, HandlerBatch):
+            call = partial(self.call_batch, item, handler, attempt)
+            return _call_batch(item, handler, attempt, self._failures, call)
+        return self.call_record(item, handler, attempt)
 
     def call_record(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
         """Call the handler with a single record."""
@@ -180,3 +193,74 @@ class _Arguments(NamedTuple):
     attempt: int
     records: list[Record] | None
     call: Callable[[HandlerContext], Awaitable[object]]
+
+
+async def _call_batch(
+    batch: HandlerBatch,
+    handler: Handler,
+    calls: int,
+    failures: FailurePolicy,
+    call: Callable[[BatchHandlerCall, list[object], list[Record]], Awaitable[None]],
+) -> None:
+    """Write unsent records, and call the handler with all others that decode.
+
+    ``calls`` counts this call. A record whose value does not decode goes to the dead letter topic,
+    or is skipped. If ``retry`` applies, or ``on_error`` stops or pauses instead, the handler is
+    called with the values before it, and then DecodeError is raised.
+
+    When this returns, all records are done. When it raises, ``batch.records`` are not done; if
+    ``batch.errors`` is not empty, only its records have failed, otherwise all of ``batch.called``.
+    """
+    assert handler.batch is not None
+    while batch.unsent:
+        unsent = batch.unsent[0]
+        await failures.send_to_topic(unsent, handler, calls - 1)
+        failures.complete_all([unsent.record])
+        batch.first_unsent_written()
+    values, undecodable = await _decode(batch, handler, calls, failures)
+    called = batch.start_call(len(values))
+    if called:
+        try:
+            await call(handler.batch.call, values, called)
+        except BatchError as error:
+            if all(index in range(len(called)) for index in error.errors):
+                failed = {
+                    called[index]: reportable(error.errors[index]) for index in sorted(error.errors)
+                }
+                batch.call_failed(failed)
+                _complete(batch, [record for record in called if record not in failed], failures)
+            raise
+        batch.call_succeeded()
+        _complete(batch, called, failures)
+    if undecodable is not None:
+        raise undecodable
+
+
+async def _decode(
+    batch: HandlerBatch, handler: Handler, calls: int, failures: FailurePolicy
+) -> tuple[list[object], DecodeError | None]:
+    """Decode values up to the first error that stops the batch; return them and the error."""
+    assert handler.batch is not None
+    decode = handler.batch.decode
+    is_retry_topic = handler.retry_topic is not None and handler.retry_topic.topic == batch.topic
+    values: list[object] = []
+    for record in list(batch.records):
+        try:
+            values.append(decode(failures.original(record) if is_retry_topic else record))
+        except DecodeError as error:
+            if failures.may_retry(record, handler, error, calls):
+                return values, error
+            if failures.topic_for(record, handler, error) is not None:
+                await failures.send_to_topic(Unsent(record, error), handler, 0)
+                failures.complete_all([record])
+            elif handler.on_error == "skip":
+                failures.skip(record, handler, error)
+            else:
+                return values, error
+            batch.remove([record])
+    return values, None
+
+
+def _complete(batch: HandlerBatch, records: list[Record], failures: FailurePolicy) -> None:
+    failures.complete_all(records)
+    batch.remove(set(records))

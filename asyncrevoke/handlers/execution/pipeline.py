@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.execution.failure_policy import StopReactions
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
@@ -47,21 +48,24 @@ class HandlerPipeline:
         self._lookup = lookup
         self._orderings: dict[int, HandlerOrdering] = {}
         self._closed = False
-        self._publisher: ResultPublisher | None = None
+        self._producer: Producer | None = None
+        publisher: ResultPublisher | None = None
         result_topics = {each.publish_to for each in lookup.handlers if each.publish_to is not None}
         if result_topics and context.open_producer is not None:
             from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
 
-            producer = context.open_producer()
+            self._producer = producer = context.open_producer()
             for topic in sorted(result_topics):
                 producer.prepare(topic)
-            self._publisher = ResultPublisher(producer, self)
+            publisher = ResultPublisher(producer, self)
         order_by = context.order_by
         lanes = LaneQueue(None if callable(order_by) else order_by, context.null_keys)
         self.backlog = Backlog(source, lanes, context.clock, self)
         histories = RetryHistories(lookup, context.log)
-        invoker = HandlerInvoker(context, lookup, membership, self.backlog, histories)
         self.failures = FailurePolicy(context, source, self.backlog, histories, stop_reactions)
+        invoker = HandlerInvoker(
+            context, lookup, membership, self.backlog, histories, self.failures
+        )
         self.dispatcher = Dispatcher(
             context,
             source,
@@ -70,7 +74,7 @@ class HandlerPipeline:
             self.backlog,
             invoker,
             self.failures,
-            self._publisher,
+            publisher,
         )
         self.pool = WorkerPool(
             lanes,
@@ -94,8 +98,8 @@ class HandlerPipeline:
 
     async def results_ended(self) -> None:
         """Return when all queued results are acknowledged or have failed."""
-        if self._publisher is not None:
-            await self._publisher.flush()
+        if self._producer is not None:
+            await self._producer.flush()
 
     def lose(self, partition: TopicPartition) -> None:
         """The partition is lost: drop its queued records, and cancel its running calls."""
@@ -110,8 +114,8 @@ class HandlerPipeline:
         finally:
             self._closed = True
             self.failures.held.close()
-            if self._publisher is not None and self._publisher.queued:
-                self._publisher.stop()
+            if self._producer is not None and self._producer.queued:
+                self._producer.stop()
             self.backlog.abandon_queued()
             for item in abandoned:
                 log_events.HANDLER_ABANDONED.write_to(

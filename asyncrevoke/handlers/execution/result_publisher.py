@@ -40,19 +40,6 @@ class ResultPublisher:
         self._producer = producer
         self._pipeline = pipeline
 
-    @property
-    def queued(self) -> int:
-        """Results that are neither acknowledged nor have failed."""
-        return self._producer.queued
-
-    async def flush(self) -> None:
-        """Wait until all queued results are acknowledged or have failed."""
-        await self._producer.flush()
-
-    def stop(self) -> None:
-        """Stop sending. Results that are not acknowledged fail."""
-        self._producer.stop()
-
     def awaited(self, handler: Handler) -> HandlerCall:
         """A call of the handler that returns when its results are acknowledged."""
         inner, topic = handler.call, handler.publish_to
