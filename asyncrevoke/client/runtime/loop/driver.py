@@ -362,7 +362,7 @@ class Driver:
 
     async def _run_in_thread(self, effect: DecodeBatch | Compute) -> None:
         if isinstance(effect, DecodeBatch):
-            self.handle(await self._decode_threads.run(effect))
+            self.handle(await self._decode_threads.submit(effect.run))
         else:
             self.handle(await self._computing_thread.run(effect))
 

@@ -193,10 +193,12 @@ class Connection:
             else:
                 future.set_result(response)
 
-        pending = self._send(message, within, silence_timeout, done)
+        pending = self.begin(message, done, within=within, silence_timeout=silence_timeout)
         try:
             return await future
         except asyncio.CancelledError:
+            if pending is None:
+                raise
             pending.cancel()
             if not self.throttled.discard(pending) and all(
                 other.done is None for other in self._pending
@@ -206,9 +208,9 @@ class Connection:
 
     def begin(
         self, message: Request, done: Done, *, within: float, silence_timeout: float = _NEVER
-    ) -> None:
+    ) -> PendingRequest | None:
         """Send ``message``, after the throttle time of an earlier response (KIP-219). ``done`` gets
-        its response or failure, never before this returns.
+        its response or failure, never before this returns; None if it could not be sent.
 
         It fails with TIMEOUT after ``within`` seconds (or two round trips of this connection, if
         they are longer), and with SILENT if nothing is received for twice ``silence_timeout``
@@ -218,27 +220,20 @@ class Connection:
         Responses come in the order of the requests. After a timeout or a malformed response the
         connection is closed, and its other requests fail with DISCONNECTED.
         """
-        try:
-            self._send(message, within, silence_timeout, done)
-        except RequestFailed as failure:
-            self._loop.call_soon(done, failure)
-
-    def _send(
-        self, message: Request, within: float, silence_timeout: float, done: Done
-    ) -> PendingRequest:
         if not self.connected:
-            raise RequestFailed(
-                FailureKind.UNREACHABLE,
-                f"the connection to {node_name(self.node)} was closed before",
-            )
+            detail = f"the connection to {node_name(self.node)} was closed before"
+            self._loop.call_soon(done, RequestFailed(FailureKind.UNREACHABLE, detail))
+            return None
         self._correlation = (self._correlation + 1) % 2**31
         try:
             version, data = codec.encode_frame(
                 message, self._versions, self._correlation, self._client_id
             )
         except (UnsupportedVersion, ValueError) as error:
-            detail = f"{node_name(self.node)}: {error}"
-            raise RequestFailed(FailureKind.UNSUPPORTED, detail) from error
+            failure = RequestFailed(FailureKind.UNSUPPORTED, f"{node_name(self.node)}: {error}")
+            failure.__cause__ = error
+            self._loop.call_soon(done, failure)
+            return None
         now = self._used_at = self._loop.time()
         pending = PendingRequest(self._correlation, version, message, done, within, silence_timeout)
         if self.throttled.must_wait(now):

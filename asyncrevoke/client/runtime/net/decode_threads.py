@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.client.core.io.effects import BatchDecoded, DecodeBatch
     from asyncrevoke.client.protocol.codec import DecodedResponse
 
 _T = TypeVar("_T")
@@ -26,10 +25,6 @@ class DecodeThreads:
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-
-    async def run(self, decode: DecodeBatch) -> BatchDecoded:
-        """DecodeBatch a batch. If cancelled, the result is dropped."""
-        return await self.submit(decode.run)
 
     def submit(self, decode: Callable[[], _T]) -> asyncio.Future[_T]:
         """Begin to decode. If the future is cancelled, the result is dropped."""
