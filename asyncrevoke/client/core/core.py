@@ -259,7 +259,7 @@ class Core:
         if self.poller.fatal is None:
             self.poller.fail(error)
             self.outbox.emit(log_events.FATAL_ERROR, error=str(error))
-        self.committer.fail_waiters(error)
+        self.committer.waiters.fail(error)
         self.offset_queries.fail_all(error)
         self.assignment.fail_waiting(error)
         self.outbox.wake()
@@ -302,7 +302,7 @@ class Core:
     def closing_ended(self) -> None:
         """Every waiting call fails with ConsumerClosedError."""
         error = ConsumerClosedError("the consumer was closed meanwhile")
-        self.committer.fail_waiters(error)
+        self.committer.waiters.fail(error)
         self.offset_queries.fail_all(error)
         self.seeking.fail_calls(error)
         self.assignment.fail_waiting(error)

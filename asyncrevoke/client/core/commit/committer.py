@@ -108,7 +108,7 @@ class Committer:
         self._due = False
         self._scheduled = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
-        self._waiters = CommitWaiters(outbox, self)
+        self.waiters = CommitWaiters(outbox, self)
         # The number of OffsetCommits sent, and of the last one acknowledged for each instance.
         self._sent = 0
         self._acknowledged_commits: dict[PartitionInstance, int] = {}
@@ -211,7 +211,7 @@ class Committer:
             else:
                 needs[instance] = self._sent + 1
                 self._rejected.end_wait(now, instance)
-        if self._waiters.add(Waiter(call_id, needs)):
+        if self.waiters.add(Waiter(call_id, needs)):
             self.flush(now)
 
     def _returned(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -227,14 +227,10 @@ class Committer:
         or nothing of it is owed any more."""
         return self._acknowledged_commits.get(instance, 0) >= number or self.entry(instance) is None
 
-    def fail_waiters(self, error: Exception) -> None:
-        """End every waiting request with ``error``: nothing more will be committed."""
-        self._waiters.fail(error)
-
     def forget(self, instance: PartitionInstance) -> None:
         """The instance has ended: commit nothing of it any more."""
         is_acknowledged = instance.state is InstanceState.RELEASED and self._owed(instance) is None
-        self._waiters.ended(instance, acknowledged=is_acknowledged)
+        self.waiters.ended(instance, acknowledged=is_acknowledged)
         self._requested.forget(instance)
         self._acknowledged_commits.pop(instance, None)
         self._unverified.forget(instance)
@@ -268,7 +264,7 @@ class Committer:
         }
         self._due = False
         if not entries:
-            self._waiters.check()
+            self.waiters.check()
             self._unverified.verify(now, idle=True)
             return
         identity = membership.member_identity
@@ -350,7 +346,7 @@ class Committer:
         if acked:
             self._some_acknowledged(now, sent, acked)
         self._apply_actions(now, sent, actions)
-        self._waiters.check()
+        self.waiters.check()
         self._unverified.verify(now)
         if acked:
             self._reactions.commit_acknowledged(now, acked)
@@ -410,14 +406,14 @@ class Committer:
     ) -> PartitionsError | None:
         """Fail the waiting calls. Returns the error if it is not committed again."""
         problem, entry = commit_error(instance, error), sent.entries[instance]
-        self._waiters.reject(instance, sent.number, problem)
+        self.waiters.reject(instance, sent.number, problem)
         if self._manual:
             retries = self._requested.rejected(instance, entry, error.name)
             if not retries:
                 self._unverified.forget(instance)
         else:
             retries = self._rejected.add(now, instance, error, instance in sent.flushing)
-        if self._waiters.needs(instance):
+        if self.waiters.needs(instance):
             # A call waits for a later offset than the rejected one.
             self._rejected.end_wait(now, instance)
         self._due = self._due or not self._rejected.has_to_wait(now, instance)

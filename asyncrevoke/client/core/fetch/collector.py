@@ -32,9 +32,6 @@ class FairShare:
     def __init__(self) -> None:
         self._ring: dict[TopicPartition, PartitionCursor] = {}
 
-    def __len__(self) -> int:
-        return len(self._ring)
-
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._ring
 

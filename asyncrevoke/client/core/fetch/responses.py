@@ -178,7 +178,12 @@ class FetchResponses:
             self._redirected(now, node, cursor, fetched.preferred_read_replica)
         else:
             if cursor.replica.served(node.node_id):
-                self._replica_serves(now, node.node_id)
+                self._log.over(
+                    now,
+                    _replica_key(node.node_id),
+                    log_events.READING_FROM_NEAREST,
+                    replica=node.node_id,
+                )
             if self._append(now, cursor, asked.buffer, fetched):
                 handled.records_buffered(cursor)
 
@@ -275,9 +280,6 @@ class FetchResponses:
             if replica != node.node_id:
                 why, awaited = "the metadata does not list this broker", replica
         self._read_from_leader(now, cursor, replica, why, awaited)
-
-    def _replica_serves(self, now: float, replica: int) -> None:
-        self._log.over(now, _replica_key(replica), log_events.READING_FROM_NEAREST, replica=replica)
 
     def _read_from_leader(
         self, now: float, cursor: PartitionCursor, replica: int, why: str, awaited: int = -1
