@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, Resources
-    from asyncrevoke.handlers.lifespans.lifespan_function import L
+    from asyncrevoke.handlers.lifespans.partition_lifespans import L
     from asyncrevoke.handlers.policy.middleware import M
     from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError
     from asyncrevoke.handlers.policy.retry import Retry

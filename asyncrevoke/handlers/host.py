@@ -31,8 +31,11 @@ if TYPE_CHECKING:
         Resources,
         WorkerResources,
     )
-    from asyncrevoke.handlers.lifespans.lifespan_function import L, OpenLifespan
-    from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
+    from asyncrevoke.handlers.lifespans.partition_lifespans import (
+        L,
+        OpenLifespan,
+        PartitionLifespans,
+    )
     from asyncrevoke.handlers.registry import Router
     from asyncrevoke.handlers.runner import HandlerRunner
 
@@ -90,7 +93,7 @@ class HandlerHost:
 
     def partition_lifespan(self, function: L) -> L:
         """Register the lifespan of partitions; see ``Consumer.partition_lifespan``."""
-        from asyncrevoke.handlers.lifespans.lifespan_function import open_lifespan
+        from asyncrevoke.handlers.lifespans.partition_lifespans import open_lifespan
 
         if self._open_lifespan is not None:
             raise ConfigError(

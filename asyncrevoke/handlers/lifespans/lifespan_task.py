@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
-    from asyncrevoke.handlers.lifespans.lifespan_function import OpenLifespan
-    from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
+    from asyncrevoke.handlers.lifespans.partition_lifespans import OpenLifespan, PartitionLifespans
 
 # A lifespan is cancelled so many seconds after its partition was lost, and abandoned so many
 # seconds after that.

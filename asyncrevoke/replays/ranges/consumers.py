@@ -5,12 +5,32 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.client.runtime.session.open_session import open_session
 from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
-from asyncrevoke.replays.ranges.unreadable_records import ReturnsUnreadable
-from asyncrevoke.replays.ranges.whole_batches import WholeBatches
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig, ConsumerOptions
+    from asyncrevoke.client.runtime.session.session import Session
+
+
+class WholeBatches(RangeConsumer):
+    """Each record is a batch: the offset of its last record, and its bytes as the value.
+
+    For reading only: counting these records counts batches.
+    """
+
+    def _open(self) -> Session:
+        return open_session(self._config, None, whole_batches=True)
+
+
+class ReturnsUnreadable(RangeConsumer):
+    """A consumer that returns an ``UnreadableRecord`` as the last record of a partition instead of
+    raising UnreadableRecordError. The position moves past the record."""
+
+    def _open(self) -> Session:
+        session = super()._open()
+        session.core.deliver_unreadable()
+        return session
 
 
 def consumer_of(
