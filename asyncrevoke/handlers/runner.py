@@ -224,6 +224,7 @@ class HandlerRunner(RecordOwner):
         if batch.lost:
             self.lose(batch.lost)
         dispatcher, backlog = self._pipeline.dispatcher, self._pipeline.backlog
+        lanes = self._pipeline.lanes
         for partition, records in batch.by_partition().items():
             handler = dispatcher.prepare(partition.topic)
             ordering = self._orderings[id(handler)]
@@ -236,12 +237,12 @@ class HandlerRunner(RecordOwner):
             readable = records[:-1] if isinstance(last, UnreadableRecord) else records
             if handler.batch is None:
                 dispatcher.choose_traced(partition.topic, readable)
-                backlog.put(partition, readable, ordering)
+                lanes.put(partition, readable, ordering.lane_keys, ordering.limiter)
             elif readable:
                 backlog.put_for_batches(partition, readable, handler.batch, ordering)
             if isinstance(last, UnreadableRecord):
                 backlog.fail_when_taken(last, UnreadableRecordError.of(last))
-                backlog.put(partition, (last,), ordering)
+                lanes.put(partition, (last,), ordering.lane_keys, ordering.limiter)
         self._pipeline.pool.notify()
         for partition in sorted(batch.to_be_revoked):
             if backlog.revocation_announced(partition):
@@ -275,4 +276,4 @@ class HandlerRunner(RecordOwner):
                 single.append(record)
         if batch is not None and collected:
             backlog.put_for_batches(partition, collected, batch, ordering)
-        backlog.put(partition, single, ordering)
+        self._pipeline.lanes.put(partition, single, ordering.lane_keys, ordering.limiter)

@@ -280,7 +280,9 @@ class TrackedTaskGroup(RecordOwner):
             return False
         self._records.add(record, function, call, ended)
         dispatcher.choose_traced(record.topic, (record,))
-        backlog.put(record.topic_partition, (record,), ordering)
+        self._pipeline.lanes.put(
+            record.topic_partition, (record,), ordering.lane_keys, ordering.limiter
+        )
         self._pipeline.pool.notify()
         # No await after the registration: a cancelled caller would not know of it.
         return True

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class HandlerPipeline:
     """Backlog, lanes, workers and dispatch of one runner or task group.
 
-    A record is put into ``backlog`` and waits in a lane until a worker of ``pool`` takes it;
+    A record is put into ``lanes`` and waits in its lane until a worker of ``pool`` takes it;
     ``dispatcher`` calls its handler. ``stop_reactions`` reacts to a failure that stops all of this.
     """
 
@@ -59,7 +59,7 @@ class HandlerPipeline:
                 producer.prepare(topic)
             publisher = ResultPublisher(producer, self)
         order_by = context.order_by
-        lanes = LaneQueue(None if callable(order_by) else order_by, context.null_keys)
+        self.lanes = lanes = LaneQueue(None if callable(order_by) else order_by, context.null_keys)
         self.backlog = Backlog(source, lanes, context.clock, self)
         histories = RetryHistories(lookup, context.log)
         self.failures = FailurePolicy(context, source, self.backlog, histories, stop_reactions)

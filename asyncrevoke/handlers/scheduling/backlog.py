@@ -71,12 +71,6 @@ class Backlog:
 
     # -- put -------------------------------------------------------------------------------------
 
-    def put(
-        self, partition: TopicPartition, records: Sequence[Record], ordering: HandlerOrdering
-    ) -> None:
-        """Put records of one partition into lanes."""
-        self._lanes.put(partition, records, ordering.lane_keys, ordering.limiter)
-
     def put_for_batches(
         self,
         partition: TopicPartition,
@@ -130,7 +124,7 @@ class Backlog:
             return False
         state = self.attempts[record] = AttemptState(1)
         state.result_failed(error)
-        self.put(partition, (record,), ordering)
+        self._lanes.put(partition, (record,), ordering.lane_keys, ordering.limiter)
         return True
 
     def trace(self, records: Iterable[Record]) -> None:
