@@ -147,7 +147,7 @@ class Core:
         unplaced = [instance for instance in instances if instance.state is InstanceState.INIT]
         if unplaced:
             self.step_errors.position_set([instance.partition for instance in unplaced])
-            self.seeking.find(now, unplaced)
+            self.positions.find(now, unplaced)
         self.revocation.progress(now)
 
     def commit_rejected(
@@ -232,7 +232,7 @@ class Core:
         return self.leaving.under_way
 
     def partitions_added(self, now: float, instances: list[PartitionInstance]) -> None:
-        self.seeking.find(now, instances)
+        self.positions.find(now, instances)
 
     def membership_ready(self, now: float) -> None:
         self.committer.resume(now)

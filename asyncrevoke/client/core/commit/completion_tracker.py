@@ -146,10 +146,10 @@ class CompletionTracker:
         """How many records more may be in flight, without what is reserved for partitions that have
         few; more than ``enough`` may be an estimate."""
         free = self._max_in_flight - self._assignment.in_flight
-        each = self._partition_reserve()
-        if not each or free - self._reserve >= enough:
+        reserve = self._partition_reserve()
+        if not reserve or free - self._reserve >= enough:
             return free
-        return free - sum(max(0, each - i.in_flight) for i in self._assignment.live())
+        return free - sum(max(0, reserve - i.in_flight) for i in self._assignment.live())
 
     def _partition_reserve(self) -> int:
         partitions = len(self._assignment)

@@ -123,7 +123,7 @@ class UnverifiedCommits:
         if rewound:
             self._outbox.emit(
                 log_events.OFFSET_REWOUND,
-                offsets={str(each.partition): each.committed_offset for each in rewound},
+                offsets={str(i.partition): i.committed_offset for i in rewound},
             )
         complete = all(instance.terminal or instance.partition in held for instance in asked)
         self._committer.verified(now, certain, rewound, complete)

@@ -176,8 +176,8 @@ class Fetcher:
         """Send every fetch that is due. Costs little when nothing has changed."""
         if self._completed_fetches and (self._shares_changed or now >= self._held_until):
             completed, self._completed_fetches = self._completed_fetches, []
-            for each in completed:
-                self._requeue(now, each)
+            for fetch in completed:
+                self._requeue(now, fetch)
         if self._shares_changed:
             self._share(now)
         if self._delayed:
@@ -358,7 +358,7 @@ class Fetcher:
         """The rack to fetch for. It applies to the whole request: if one partition needs its
         leader, all are read from their leaders this time."""
         rack = self._config.client_rack
-        if not rack or any(each.cursor.replica.needs_leader(now) for each in asked):
+        if not rack or any(target.cursor.replica.needs_leader(now) for target in asked):
             return ""
         return rack
 

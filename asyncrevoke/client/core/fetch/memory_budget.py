@@ -54,7 +54,7 @@ class ViewedResponses:
     def size(self) -> int:
         """Bytes of the buffers that are in use."""
         self._drop_unused()
-        return sum(len(each.buffer) for each in self._viewed)
+        return sum(len(response.buffer) for response in self._viewed)
 
     def is_kept_for_long(self, now: float) -> bool:
         """Whether a response is in use for a minute or longer."""
@@ -68,7 +68,7 @@ class ViewedResponses:
 
     def _drop_unused(self) -> None:
         if self._viewed:
-            self._viewed = [each for each in self._viewed if each.is_in_use]
+            self._viewed = [response for response in self._viewed if response.is_in_use]
 
     def report(self) -> bool:
         """Whether to report the oldest one: True only the first time."""

@@ -84,9 +84,9 @@ def _check_coordinator(_request: Request, response: FindCoordinatorResponse) -> 
 def _check_fetch(_request: Request, response: FetchResponse) -> str | None:
     if (wrong := _check_count(response.leaders)) is not None:
         return wrong
-    aborted = sum(len(each.aborted) for each in response.partitions)
+    aborted = sum(len(fetched.aborted) for fetched in response.partitions)
     if aborted > _MOST_OPEN_TRANSACTIONS:
-        batches = sum(len(each.records) for each in response.partitions) // _SMALLEST_BATCH
+        batches = sum(len(fetched.records) for fetched in response.partitions) // _SMALLEST_BATCH
         if aborted > _MOST_OPEN_TRANSACTIONS + batches:
             return f"{aborted} aborted transactions, and at most {batches} batches"
     return None

@@ -230,7 +230,7 @@ class Assignment:
         """How many returned records of each live instance are not done."""
         self.complete_read()
         left = self.reader_records.left()
-        return {each: each.in_flight - left.get(each, 0) for each in self._live.values()}
+        return {i: i.in_flight - left.get(i, 0) for i in self._live.values()}
 
     def complete_read(self) -> None:
         """Complete the records that the user has iterated past; see :class:`ReaderRecords`."""
@@ -315,7 +315,7 @@ class Assignment:
         for kind, partitions in self._notices.items():
             if partitions:
                 if kind is NotifyKind.ASSIGNED:
-                    live = (self._live[each] for each in partitions if each in self._live)
+                    live = (self._live[tp] for tp in partitions if tp in self._live)
                     waiting = self.lifespans.pending_listener_calls(live)
                     self._outbox.put(Notify(kind, frozenset(partitions), waiting))
                 else:

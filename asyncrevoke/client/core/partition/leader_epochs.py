@@ -41,4 +41,4 @@ class LeaderEpochs:
 
     def limit(self, epoch: int) -> None:
         """No record has a later epoch than ``epoch``."""
-        self._epochs = [min(each, epoch) for each in self._epochs]
+        self._epochs = [min(known, epoch) for known in self._epochs]

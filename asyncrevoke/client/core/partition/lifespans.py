@@ -54,7 +54,7 @@ class Lifespans:
 
     def pending_listener_calls(self, instances: Iterable[PartitionInstance]) -> tuple[int, ...]:
         """The ids of those whose start waits for the listener."""
-        return tuple(each.instance_id for each in instances if each.listener_pending)
+        return tuple(i.instance_id for i in instances if i.listener_pending)
 
     def listener_called(self, instance_id: int) -> PartitionInstance | None:
         """The listener has returned for this instance; None if it has ended meanwhile."""

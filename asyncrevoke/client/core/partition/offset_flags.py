@@ -116,7 +116,7 @@ class OffsetFlags:
         number = bisect_right(self._segment_indices, index)
         other._flags = self._flags[index:]
         other._segment_offsets = array("q", [first, *self._segment_offsets[number:]])
-        indices = (each - index for each in self._segment_indices[number:])
+        indices = (start - index for start in self._segment_indices[number:])
         other._segment_indices = array("q", [0, *indices])
         other._use_segment(0)
         self._cut(index)

@@ -88,7 +88,7 @@ class ReaderRecords:
 
     def first_left(self, instance: PartitionInstance) -> int | None:
         """The offset of the first record of an instance that was not taken, None without one."""
-        return next((left[0].offset for each, left in self._left() if each is instance), None)
+        return next((left[0].offset for of, left in self._left() if of is instance), None)
 
     def left(self) -> dict[PartitionInstance, int]:
         """How many records of each instance were not taken."""

@@ -190,7 +190,7 @@ class RecordBuffer:
     ) -> int:
         """Where to end before the next unreadable record, or after it if it is ``returned``. Moves
         the position to that record if it is the next."""
-        index = next((each for each in self._unreadable if each >= cursor), end)
+        index = next((number for number in self._unreadable if number >= cursor), end)
         if index >= end:
             return end
         if returned:
@@ -276,7 +276,7 @@ class RecordBuffer:
         self._counted = 0
         self.buffered += len(decoded) - self._batches[0][1]
         self._unreadable = (
-            [n for n, each in enumerate(decoded) if isinstance(each, UnreadableRecord)]
+            [n for n, record in enumerate(decoded) if isinstance(record, UnreadableRecord)]
             if some_unreadable
             else []
         )

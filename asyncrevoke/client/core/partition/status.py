@@ -33,8 +33,8 @@ class PartitionStatus(Value, frozen=True):
 def partition_statuses(assignment: Assignment) -> tuple[PartitionStatus, ...]:
     """The status of each assigned partition."""
     return tuple(
-        _status(each, in_flight, assignment.position(each))
-        for each, in_flight in assignment.returned().items()
+        _status(instance, in_flight, assignment.position(instance))
+        for instance, in_flight in assignment.returned().items()
     )
 
 

@@ -72,8 +72,6 @@ _PASSING = frozenset(
         ErrorCode.rebalance_in_progress,
     )
 )
-
-
 _UNSTABLE = (
     "unstable_offset_commit: a transaction with offsets of this group has not ended; have the "
     "brokers abort it, or seek() to an offset"
@@ -120,11 +118,11 @@ class PositionResolver:
         self._complete_topics = topics
 
     def find(self, now: float, instances: Sequence[PartitionInstance]) -> None:
-        """Find the starting positions of these."""
+        """Find the starting positions of these, unless they have one."""
         for instance in instances:
-            self._searches[instance] = PositionSearch(
-                now, instance.tracker, AwaitedOffset.COMMITTED, 0
-            )
+            if instance.state is not InstanceState.INIT:
+                continue
+            self._searches[instance] = PositionSearch(now, instance.tracker)
             if self._config.group_id is None:
                 self._apply_policy(now, instance, "the consumer has no group")
         self._run(now)
@@ -132,8 +130,7 @@ class PositionResolver:
     def reset(self, now: float, instance: PartitionInstance, timestamp: int | None) -> None:
         """Find the first record at or after ``timestamp`` (ms, or EARLIEST or LATEST); None: the
         position is outside the log, and the reset policy applies."""
-        search = PositionSearch(now, instance.tracker, AwaitedOffset.COMMITTED, 0)
-        self._searches[instance] = search
+        search = self._searches[instance] = PositionSearch(now, instance.tracker)
         if timestamp is None:
             self._apply_policy(now, instance, "the position is outside the log")
         else:
@@ -393,7 +390,7 @@ class PositionResolver:
         if (
             policy != "earliest"
             and not out_of_range
-            and (self._reactions.is_added(instance.partition))
+            and self._reactions.is_added(instance.partition)
         ):
             # All its records were written since: none is to be skipped.
             policy, why = "earliest", "the partition was created after the subscription began"

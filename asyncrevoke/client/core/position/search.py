@@ -39,12 +39,10 @@ class ResetCause(Value, frozen=True):
 class PositionSearch:
     """The search for the position of one instance."""
 
-    def __init__(
-        self, now: float, tracker: OffsetTracker | None, awaits: AwaitedOffset, timestamp: int
-    ) -> None:
+    def __init__(self, now: float, tracker: OffsetTracker | None) -> None:
         self.tracker = tracker
-        self.awaits = awaits
-        self.timestamp = timestamp
+        self.awaits = AwaitedOffset.COMMITTED
+        self.timestamp = 0
         # The end of the log, read before a search by timestamp: without a record that young, the
         # instance starts there, and not at a later end that would skip new records.
         self.end: tuple[int, int] | None = None

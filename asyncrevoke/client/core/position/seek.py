@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import CompleteRequest
-from asyncrevoke.client.core.partition.instance import InstanceState
 from asyncrevoke.client.core.partition.record_buffer import RecordBuffer, SoughtTime
 from asyncrevoke.client.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
 from asyncrevoke.client.model import Value
@@ -181,10 +180,6 @@ class Seeking:
         }
 
     # --- events ----------------------------------------------------------------------------------
-
-    def find(self, now: float, instances: list[PartitionInstance]) -> None:
-        """Find the starting positions of these new instances."""
-        self._positions.find(now, [i for i in instances if i.state is InstanceState.INIT])
 
     def found(
         self,

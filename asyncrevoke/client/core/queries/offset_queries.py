@@ -153,7 +153,7 @@ class OffsetQueries:
             case TimestampQuery():
                 self._ask_offsets(query)
             case TopicQuery():
-                self._ask_topic(query)
+                self._request_metadata(query.topics, partial(self._topic_response_received, query))
 
     def _is_open(self, query: PendingQuery) -> bool:
         return self._open.get(query.call_id) is query
@@ -384,9 +384,6 @@ class OffsetQueries:
 
     # --- topics ------------------------------------------------------------------------------
 
-    def _ask_topic(self, query: TopicQuery) -> None:
-        self._request_metadata(query.topics, partial(self._topic_response_received, query))
-
     def _request_metadata(
         self, topics: tuple[str, ...] | None, on_reply: Callable[[Node, float, Reply], None]
     ) -> None:
@@ -435,7 +432,7 @@ class OffsetQueries:
 def _description(metadata: TopicMetadata) -> TopicDescription:
     return TopicDescription(
         topic_id=None if metadata.topic_id == NO_ID else metadata.topic_id,
-        partitions=frozenset(each.partition for each in metadata.partitions),
+        partitions=frozenset(numbered.partition for numbered in metadata.partitions),
         is_internal=metadata.is_internal,
     )
 
