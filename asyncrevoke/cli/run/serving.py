@@ -1,17 +1,21 @@
-"""Runs the consumer of an application in this process, and logs the error that ends it."""
+"""Runs the consumer of an application in this process, logs the error that ends it, and ends the
+process in time."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING
 
 from asyncrevoke.cli.run.health_server import HealthPortError
 from asyncrevoke.cli.run.log_output import LogOutput
-from asyncrevoke.cli.run.process_exit import end_process_within
 from asyncrevoke.cli.terminal import FAILED, USAGE, print_error
 from asyncrevoke.client import log_events
+from asyncrevoke.client.core.io.deadline import until_process_ends
 from asyncrevoke.client.errors import AsyncRevokeError, ConfigError, IllegalStateError
 from asyncrevoke.client.printable import error_text, named_error
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
@@ -127,6 +131,30 @@ async def _run_all(consumers: Sequence[Consumer]) -> None:
     if failures:
         raise failures[0]
     return None
+
+
+def end_process_within(seconds: float, code: int) -> None:
+    """End the process with ``code`` if it still runs shortly after ``seconds``, the rest of
+    close_timeout.
+
+    Python waits without a limit for the application's threads (as of ``asyncio.to_thread``), for
+    tasks that ignore cancellation, and for atexit functions. Call this after the consumer has
+    closed, so that no record is affected.
+    """
+    timer = threading.Timer(until_process_ends(seconds), _end, (code,))
+    timer.name = "asyncrevoke close_timeout"
+    timer.daemon = True
+    timer.start()
+
+
+def _end(code: int) -> None:
+    ours = (threading.current_thread(), threading.main_thread())
+    threads = [
+        thread.name for thread in threading.enumerate() if thread not in ours and not thread.daemon
+    ]
+    log_events.PROCESS_ENDED.write_to(log(), threads=threads)
+    logging.shutdown()
+    os._exit(code)
 
 
 def print_user_error(error: Exception, code: int, line: str = "") -> ServingError:

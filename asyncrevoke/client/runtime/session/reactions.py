@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import BlockingRecord, TopicPartition
     from asyncrevoke.client.runtime.session.parts import SessionHooks
 
-
+# Seconds.
 _FIRST = 5.0
 _EVERY = 30.0
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.client.core.core import Core
-    from asyncrevoke.client.model import (
-        BlockingRecord,
-    )
+    from asyncrevoke.client.model import BlockingRecord
     from asyncrevoke.client.runtime.session.record_owners import RecordOwners
 
 
