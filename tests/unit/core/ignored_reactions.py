@@ -1,4 +1,4 @@
-"""Reactions of a core that consists of one room: nothing follows."""
+"""Reactions to a folder of the core that is tested alone: nothing follows."""
 
 from __future__ import annotations
 

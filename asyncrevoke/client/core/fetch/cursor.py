@@ -190,10 +190,6 @@ class PartitionCursor:
         """Whether this broker is its leader according to the metadata."""
         return self.leader is not None and self.leader[0].node_id == node.node_id
 
-    def count_failure(self) -> None:
-        """A fetch has failed, and the next one is not delayed."""
-        self.backoff.failed()
-
     def delay(self, now: float, longest: float = LONGEST_BACKOFF) -> None:
         """Do not fetch it for a while, longer each time, up to ``longest`` seconds."""
         self.not_before = now + self.backoff.failed(longest)

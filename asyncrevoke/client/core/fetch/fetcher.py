@@ -276,10 +276,6 @@ class Fetcher:
             self.memory.share(len(self._cursors), len(self._brokers))
         return broker
 
-    def check_delayed(self, cursor: PartitionCursor) -> None:
-        """Check it after its backoff."""
-        cursor.move_to(self._delayed)
-
     def position_diverged(
         self, now: float, cursor: PartitionCursor, offset: int | None, leader_epoch: int
     ) -> None:

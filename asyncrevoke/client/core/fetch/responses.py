@@ -332,9 +332,9 @@ class FetchResponses:
                 self._wait(now, cursor, error.name)
             elif leader_moved:
                 # The named leader is asked at once. If it refuses as well, there is a delay.
-                cursor.count_failure()
+                cursor.backoff.failed()
             else:
-                # A leader that moves is no reason to warn; a missing one is.
+                # A leader that moves is not a reason to warn; a missing one is.
                 cursor.delay(now)
         else:
             self._permanent_error(now, cursor, error)

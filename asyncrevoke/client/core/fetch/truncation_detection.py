@@ -219,7 +219,7 @@ class TruncationDetection:
         cursor.wait_until(now + _SLOW)
 
     def _check_later(self, now: float, cursor: PartitionCursor, why: str) -> None:
-        # A leader that moves is no reason to warn.
+        # A leader that moves is not a reason to warn.
         if cursor.backoff.has_failed:
             self._log.waiting(
                 now,
@@ -229,4 +229,4 @@ class TruncationDetection:
                 reason=why,
             )
         cursor.delay(now)
-        self._fetcher.check_delayed(cursor)
+        self._fetcher.place(now, cursor)

@@ -129,7 +129,7 @@ def lowest_offset_that_fits(offset: int, runs: Sequence[Run], limit: int) -> int
 
 
 def decode(offset: int, metadata: str) -> CompletionMap | None:
-    """The runs beyond a committed offset, None if ``metadata`` (any string) is no map for it."""
+    """The runs beyond a committed offset, None if ``metadata`` (any string) is not a map for it."""
     if not metadata.startswith(_VERSION) or not _PREFIX < len(metadata) <= LONGEST:
         return None
     try:

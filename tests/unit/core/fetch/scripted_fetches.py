@@ -107,7 +107,7 @@ class FetchWorld(ScriptedRequests):
 
     def __init__(self, partitions: int = 3, **options: Unpack[ConsumerOptions]) -> None:
         super().__init__(**options)
-        # What the reactions of the other rooms return.
+        # What the reactions of the other folders return.
         self.is_poll_waiting = False
         self.capacity: dict[TopicPartition, int] = {}
         self.fetching = Fetcher(
