@@ -25,8 +25,7 @@ from asyncrevoke.audit.sql.text import columns, compose
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
-    from asyncrevoke.audit.ranges import Bounds
+    from asyncrevoke.audit.offsets import AuditedGroupOffsets, Bounds
     from asyncrevoke.audit.sql.database import AuditDatabase
     from asyncrevoke.journal.reading import SessionState
 

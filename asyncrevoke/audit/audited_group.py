@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+from asyncrevoke.audit.offsets import AuditedGroupOffsets
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.journal.format.facts import facts_of

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.audit.comparison import Comparison
-from asyncrevoke.audit.ranges import ALL_USED, UnusedHashes
+from asyncrevoke.audit.offsets import ALL_USED, UnusedHashes
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.audit.sql.text import columns, compose
 from asyncrevoke.audit.topic.batch_headers import BATCHES
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from asyncrevoke.audit.audited_group import AuditedGroup
-    from asyncrevoke.audit.ranges import Bounds, Range
+    from asyncrevoke.audit.offsets import Bounds, Range
     from asyncrevoke.audit.results.audit_result import PartialAudit
     from asyncrevoke.audit.sql.database import AuditDatabase
     from asyncrevoke.audit.sql.text import Text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 from asyncrevoke.audit.accounting import Accounting
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.audited_group import EXACT_BELOW
-from asyncrevoke.audit.ranges import Range, UnusedHashes
+from asyncrevoke.audit.offsets import Range, UnusedHashes
 from asyncrevoke.audit.results.audit_result import PartialAudit
 from asyncrevoke.audit.results.durations import DurationCount, counted, intervals_of
 from asyncrevoke.audit.rules.batches import ALTERED, MISMATCHES, NOTED, batch_rules
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from asyncrevoke.audit.audited_group import AuditedGroup
-    from asyncrevoke.audit.ranges import Bounds
+    from asyncrevoke.audit.offsets import Bounds
     from asyncrevoke.audit.sql.database import AuditDatabase
     from asyncrevoke.audit.sql.text import Sql, Text
     from asyncrevoke.journal.reading import SessionState

@@ -19,7 +19,7 @@ from asyncrevoke.audit.sql.text import compose
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.compared_topic import AuditedTopic
-    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+    from asyncrevoke.audit.offsets import AuditedGroupOffsets
     from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.journal.format.arrow import Table
     from asyncrevoke.journal.reading import JournalContent, SessionState

@@ -18,8 +18,11 @@ from typing_extensions import override
 
 from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
-from asyncrevoke.broker.installation.class_archive import ClassArchive, cached_class_archive
-from asyncrevoke.broker.installation.class_path import class_path
+from asyncrevoke.broker.installation.class_archive import (
+    ClassArchive,
+    cached_class_archive,
+    class_path,
+)
 from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.broker.listeners.ports import HOST, free_ports, is_free
 from asyncrevoke.broker.listeners.private_file import write_private

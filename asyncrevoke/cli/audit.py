@@ -24,7 +24,7 @@ from asyncrevoke.cli.terminal import (
 
 if TYPE_CHECKING:
     from asyncrevoke.audit.audited_group import AuditSettings
-    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+    from asyncrevoke.audit.offsets import AuditedGroupOffsets
     from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.client.config import ConsumerConfig
 
@@ -131,7 +131,7 @@ async def _group_offsets(
 ) -> AuditedGroupOffsets | None:
     """The broker's committed offsets, or those of a collected journal's snapshot. None, after a
     line on stderr, if neither has any."""
-    from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
+    from asyncrevoke.audit.offsets import known_offsets, read_group_offsets
     from asyncrevoke.client.groups.errors import GroupsError
     from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
 

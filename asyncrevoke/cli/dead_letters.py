@@ -18,9 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.options.flags import as_flags
-from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.cli.options.replay_options import ErrorsName, TargetArgument
+from asyncrevoke.cli.options.option_groups import ErrorsName, TargetArgument, as_flags, takes
 from asyncrevoke.cli.terminal import (
     FAILED,
     INCONCLUSIVE,

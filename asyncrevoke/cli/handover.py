@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.options.flags import as_flags
+from asyncrevoke.cli.options.option_groups import as_flags
 from asyncrevoke.cli.terminal import (
     FAILED,
     add_row,

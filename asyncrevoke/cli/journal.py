@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.options.flags import as_flags
+from asyncrevoke.cli.options.option_groups import as_flags
 from asyncrevoke.cli.terminal import (
     FAILED,
     INCONCLUSIVE,

@@ -17,9 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from asyncrevoke.cli.options.connection_options import Servers
-from asyncrevoke.cli.options.flags import as_flags
-from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.cli.options.replay_options import ErrorsName, TargetArgument
+from asyncrevoke.cli.options.option_groups import ErrorsName, TargetArgument, as_flags, takes
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_line
 from asyncrevoke.client.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.client.printable import counted, printable
@@ -222,7 +220,7 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
 
 def _print_report(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
     from asyncrevoke.spark.replays.report_page import report_page
-    from asyncrevoke.web.pages.files import write_report_file
+    from asyncrevoke.web.pages.templates import write_report_file
 
     if report is None and "://" not in out:
         report = Path(out) / f"report-{result.run_id}.html"

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from asyncrevoke.cli.options.flags import as_flags
+from asyncrevoke.cli.options.option_groups import as_flags
 from asyncrevoke.client.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.client.printable import printable, printable_json, printable_lines
 

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from asyncrevoke.spark.replays.report_page import report_page
     from asyncrevoke.spark.replays.run import replay
     from asyncrevoke.spark.replays.streaming_query import replay_stream
-    from asyncrevoke.spark.results.failed_ranges import failed_ranges
-    from asyncrevoke.spark.results.result_tables import ResultTables, result_tables
+    from asyncrevoke.spark.results.result_tables import ResultTables, failed_ranges, result_tables
     from asyncrevoke.spark.session import open_session
     from asyncrevoke.spark.source.data_source import KafkaSource, register
 

@@ -22,7 +22,6 @@ from asyncrevoke.testing.cluster import (
     to_partitions,
 )
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
-from asyncrevoke.testing.opened_session import NOT_ENTERED, OpenedSession
 from asyncrevoke.testing.virtual_time import virtual_time
 
 if TYPE_CHECKING:
@@ -36,6 +35,28 @@ if TYPE_CHECKING:
     from asyncrevoke.dead_letters.replay import ReplayOptions, ReplayResult
     from asyncrevoke.testing.calls import Call, NotHandled
     from asyncrevoke.testing.virtual_time import VirtualTime
+
+NOT_ENTERED = "use `async with TestConsumer(consumer) as t:` first"
+
+
+class OpenedSession:
+    """A session, which does not exist until the consumer has opened it."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+        self._session: Session | None = None
+
+    def session_opened(self, session: Session) -> None:
+        """The consumer has opened this session, and not started it yet."""
+        self._session = session
+
+    @property
+    def session(self) -> Session:
+        """The session. Raises IllegalStateError before it is opened."""
+        if self._session is None:
+            raise IllegalStateError(NOT_ENTERED)
+        return self._session
+
 
 # Virtual seconds that a rebalance may take in addition to the heartbeat interval.
 _CONDITION_TIMEOUT = 10.0

@@ -35,7 +35,7 @@ from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from asyncrevoke.cli.demo.group import DemoGroup
 from asyncrevoke.cli.demo.member.config import Client, MemberConfig
 from asyncrevoke.cli.demo.run import DemoRun
-from asyncrevoke.cli.demo.schedule import Action, ScheduleStep
+from asyncrevoke.cli.demo.workload import Action, ScheduleStep
 from benchmarks.report.surroundings import surroundings, table
 from benchmarks.workload.broker import measured_broker, topic_name
 from benchmarks.workload.cpu_waits import CpuWaits, main_thread, request_threads

@@ -6,8 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.broker.choice import VARIABLE
-from asyncrevoke.broker.external import ExternalBroker
+from asyncrevoke.broker.choice import VARIABLE, ExternalBroker
 
 if TYPE_CHECKING:
     from asyncrevoke.broker.running import RunningBroker

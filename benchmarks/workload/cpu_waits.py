@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncrevoke.cli.demo.clock import now
+from asyncrevoke.cli.demo.workload import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping

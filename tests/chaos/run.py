@@ -16,7 +16,7 @@ from chaos.invariants.evidence import keep, observe_run
 from chaos.invariants.run_checker import RunResult, check_run
 from chaos.scenario import Scenario
 
-from asyncrevoke.cli.demo.clock import now
+from asyncrevoke.cli.demo.workload import now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

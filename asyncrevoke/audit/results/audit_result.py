@@ -6,8 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, AuditStatus, status_of
-from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
-from asyncrevoke.audit.ranges import Range
+from asyncrevoke.audit.offsets import AuditedGroupOffsets, Range
 from asyncrevoke.audit.results.durations import (
     DurationCount,
     intervals_of,

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, Severity
 from asyncrevoke.audit.results.coverage import as_json, coverage_lines, shown_time
-from asyncrevoke.web.pages.drawing import Drawing
-from asyncrevoke.web.pages.files import write_report_file
-from asyncrevoke.web.pages.templates import render
+from asyncrevoke.web.pages.templates import Drawing, render, write_report_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from importlib import import_module
 from shutil import rmtree
@@ -9,17 +10,24 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
-from asyncrevoke.audit.sql.table_names import tables_of
 from asyncrevoke.audit.sql.text import compose, identifier, joined
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.format.arrow import pa
-from asyncrevoke.journal.views.database_locks import DATABASE_SETTINGS, lock
+from asyncrevoke.journal.views.local_views import DATABASE_SETTINGS, lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import RecordBatch, Table
+
+# IS DISTINCT FROM is followed by table.column, which is no table.
+_TABLE = re.compile(r"\b(FROM|JOIN)\s+(\w+)\b(?!\.)(\s+AS\s+\w+)?")
+
+
+def tables_of(query: str) -> tuple[str, ...]:
+    """The names of the tables, each once."""
+    return tuple(dict.fromkeys(name for _, name, _ in _TABLE.findall(query)))
 
 
 class AuditDatabase:

@@ -14,7 +14,7 @@ from asyncrevoke.replays.ranges.reader import Reader
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.audit.ranges import Range
+    from asyncrevoke.audit.offsets import Range
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.replays.ranges.record_fields import Buffer

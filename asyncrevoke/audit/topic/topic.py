@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.ranges import ALL_USED, Bounds, UnusedHashes
+from asyncrevoke.audit.offsets import ALL_USED, Bounds, UnusedHashes
 from asyncrevoke.audit.topic.batch_headers import headers
 from asyncrevoke.audit.topic.batch_reader import batch_consumer, read_batches
 from asyncrevoke.audit.topic.record_hashes import record_columns
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
-    from asyncrevoke.audit.ranges import Range
+    from asyncrevoke.audit.offsets import Range
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer

@@ -25,12 +25,12 @@ from asyncrevoke.cli.demo.display.timeline import Panel, draw
 from asyncrevoke.cli.demo.group import DemoGroup
 from asyncrevoke.cli.demo.member.config import MemberConfig
 from asyncrevoke.cli.demo.options import DemoOptions, GroupProtocolChoice
-from asyncrevoke.cli.demo.schedule import churn
+from asyncrevoke.cli.demo.workload import churn
 from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.errors import AsyncRevokeError
-from asyncrevoke.web.pages.files import write_report_file
+from asyncrevoke.web.pages.templates import write_report_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, LogReader, Started
 from asyncrevoke.cli.demo.progress import GroupProgress
-from asyncrevoke.cli.demo.schedule import Action, ScheduleStep
+from asyncrevoke.cli.demo.workload import Action, ScheduleStep, now
 from asyncrevoke.client.errors import AsyncRevokeError
 from asyncrevoke.client.printable import printable_lines
 

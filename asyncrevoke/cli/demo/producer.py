@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiokafka import AIOKafkaProducer
 
-from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.group_result import Produced
-from asyncrevoke.cli.demo.workload import orders
+from asyncrevoke.cli.demo.workload import now, orders
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:

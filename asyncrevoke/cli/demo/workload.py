@@ -1,14 +1,56 @@
-"""The orders that the demo produces: their customers, and the durations of their handlers."""
+"""What the demo does: when members start and stop, which orders it produces."""
 
 from __future__ import annotations
 
+import enum
 import random
-from typing import TYPE_CHECKING
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# Here Python's monotonic clock counts from the start of the machine, in all processes.
+_SHARED = sys.platform in {"linux", "darwin"}
+
+
+def now() -> float:
+    """Seconds since a moment that all processes of this machine share."""
+    return time.monotonic() if _SHARED else time.time()
+
+
+class Action(enum.StrEnum):
+    """A change of a member: ``stop`` is a SIGTERM, ``kill`` a SIGKILL."""
+
+    JOIN = "joins"
+    STOP = "leaves"
+    KILL = "is killed"
+
+
+class ScheduleStep(NamedTuple):
+    """``at`` is in seconds after the start."""
+
+    at: float
+    action: Action
+    member: str
+
+
+def churn(seconds: float, *, kill: bool = False) -> tuple[ScheduleStep, ...]:
+    """Four members within ``seconds``: three join, one leaves, a fourth joins, another leaves (or
+    is killed, with ``kill``)."""
+    sixth = seconds / 6
+    return (
+        ScheduleStep(0, Action.JOIN, "A"),
+        ScheduleStep(sixth, Action.JOIN, "B"),
+        ScheduleStep(2 * sixth, Action.JOIN, "C"),
+        ScheduleStep(3 * sixth, Action.STOP, "A"),
+        ScheduleStep(4 * sixth, Action.JOIN, "D"),
+        ScheduleStep(5 * sixth, Action.KILL if kill else Action.STOP, "B"),
+    )
+
 
 CUSTOMERS = 400
 SLOW_SHARE = 0.01

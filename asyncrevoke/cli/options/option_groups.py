@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, get_type_hints
+
+import typer
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+_OPTION: Final = re.compile(
+    r"\b(bootstrap_servers|group|journal|limit|max_attempts|max_sessions|memory_limit|missing"
+    r"|py_files|rate|resend_in_doubt|sasl_mechanism|security_protocol|to|topic)=(True\b)?"
+)
+
+
+def as_flags(message: object) -> str:
+    """``limit=0`` as ``--limit 0``, and ``resend_in_doubt=True`` as ``--resend-in-doubt``."""
+    return _OPTION.sub(
+        lambda option: f"--{option[1].replace('_', '-')}{'' if option[2] else ' '}", str(message)
+    )
+
+
+TargetArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:ATTRIBUTE", help="Where the Consumer is, as in an import statement."
+    ),
+]
+
+
+class ErrorsName(StrEnum):
+    """How a replay treats a failed record."""
+
+    RECORD = "record"
+    POLICY = "policy"
+    FAIL = "fail"
+
 
 Command: TypeAlias = Callable[..., None]
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncrevoke.journal.reading import check_damage, read_journal
-from asyncrevoke.journal.views.database_locks import DATABASE_SETTINGS, lock
 from asyncrevoke.journal.views.definitions import VIEWS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# lock() prevents queries from changing these settings.
+DATABASE_SETTINGS: Final = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
+
+def lock(database: Any) -> None:  # noqa: ANN401 - of an extra
+    """Prevent queries of this DuckDB connection from opening files that are not open yet, and from
+    changing settings."""
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
 
 
 def open_views(path: Path, max_memory: int | None = None) -> Any:  # noqa: ANN401 - of an extra

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, cast
 
 import msgspec
 
+from asyncrevoke.audit.anomalies import AnomalyKind
 from asyncrevoke.audit.audited_group import (
     AuditedGroup,
     AuditSettings,
@@ -18,7 +19,7 @@ from asyncrevoke.audit.audited_group import (
     sessions_of_group,
 )
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.group_offsets import known_offsets, read_group_offsets
+from asyncrevoke.audit.offsets import Bounds, known_offsets, read_group_offsets
 from asyncrevoke.audit.results.audit_result import AuditResult, PartialAudit, merged
 from asyncrevoke.audit.results.report import write_report
 from asyncrevoke.client import log_events
@@ -29,13 +30,13 @@ from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.audits.dense import confirm, dense_reader
 from asyncrevoke.spark.audits.journal import checked_journal
 from asyncrevoke.spark.audits.packed_rows import PackRows
 from asyncrevoke.spark.audits.partition_task import AUDITED, PartitionTask
 from asyncrevoke.spark.audits.segments import read_snapshot
-from asyncrevoke.spark.audits.sources import RecordsFrame, broker_records
-from asyncrevoke.spark.reading.offsets import configured
+from asyncrevoke.spark.audits.sources import DenseReader, RecordsFrame, broker_records
+from asyncrevoke.spark.reading.dense import check_all, check_dense
+from asyncrevoke.spark.reading.offsets import OffsetRange, configured, resolve_ranges
 from asyncrevoke.spark.session import check_spark, is_connected, message_of_task_error
 from asyncrevoke.spark.source.options import SourceOptions
 
@@ -45,10 +46,48 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+    from asyncrevoke.audit.anomalies import Anomaly
+    from asyncrevoke.audit.offsets import AuditedGroupOffsets
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.spark.audits.journal import CheckedJournal
     from asyncrevoke.spark.audits.sources import TopicReader
+
+# Kinds of anomalies that a gap in the topic would cause.
+_ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.NOT_RECORDED, AnomalyKind.SOUGHT_PAST})
+
+
+def dense_reader(
+    bootstrap: str | Sequence[str] | ConsumerConfig, topic: str, *, committed: bool
+) -> DenseReader:
+    """Ask the brokers where the topic begins and ends, and read the offsets that show whether it
+    has gaps. Raises ConfigError if it has any."""
+    found = resolve_ranges(
+        bootstrap,
+        topic,
+        isolation_level="read_committed" if committed else "read_uncommitted",
+    )
+    check_dense(bootstrap, found)
+    return DenseReader(
+        {candidate.partition: Bounds(candidate.start, candidate.end) for candidate in found}
+    )
+
+
+def confirm(
+    bootstrap: str | Sequence[str] | ConsumerConfig, topic: str, anomalies: Sequence[Anomaly]
+) -> None:
+    """Raise ConfigError if an offset that an anomaly reports as lost is a gap."""
+    check_all(
+        bootstrap,
+        [
+            OffsetRange(topic, a.partition, a.offset_lo, a.offset_hi + 1)
+            for a in anomalies
+            if a.kind in _ABSENCES
+            and a.partition is not None
+            and a.offset_lo is not None
+            and a.offset_hi is not None
+        ],
+    )
+
 
 # The offsets that a task compares, about. A task takes about a second beside its records.
 _OFFSETS: Final = 4_000_000

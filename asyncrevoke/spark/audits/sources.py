@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, Protocol, cast
 import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from asyncrevoke.audit.ranges import ALL_USED, Bounds, Range, UnusedHashes
+from asyncrevoke.audit.offsets import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.sql.text import compose
 from asyncrevoke.audit.topic.record_hashes import RECORDS, columns
 from asyncrevoke.audit.topic.topic import Topic, is_compacted

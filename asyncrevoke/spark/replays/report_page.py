@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.web.pages.drawing import Drawing
-from asyncrevoke.web.pages.templates import render
+from asyncrevoke.web.pages.templates import Drawing, render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -16,13 +17,15 @@ from pyspark.sql.streaming.datasource import (
 from asyncrevoke.client import log_events
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.single_request import run_blocking
+from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.spark.reading.log_bounds import LogBounds
 from asyncrevoke.spark.reading.offsets import (
     OffsetRange,
     find_ranges,
     log_missing_offsets,
     plan_range,
 )
-from asyncrevoke.spark.source.log_client import LogClient
+from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.source.range_rows import Part, RangeRows, parts_of
 from asyncrevoke.spark.source.stream_offsets import (
     FIRST_OF_NEW_PARTITION,
@@ -37,9 +40,34 @@ from asyncrevoke.spark.source.stream_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.spark.arrow import ArrowRecordBatch
-    from asyncrevoke.spark.reading.log_bounds import LogBounds
     from asyncrevoke.spark.source.options import SourceOptions
+
+
+class LogClient:
+    """Connects at the first call of :meth:`bounds`, and stays connected until :meth:`close`.
+    Picklable before. Blocks, and raises the errors of a consumer."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._consumer: RangeConsumer | None = None
+
+    def bounds(self) -> LogBounds:
+        """The selected topics that exist, with their current first and last offsets."""
+        worker = PythonWorker.current()
+        if self._consumer is None:
+            consumer = consumer_of(replace(self._options.config(), group_id=None))
+            worker.run(consumer.start())
+            self._consumer = consumer
+        return worker.run(LogBounds.of_existing(self._consumer, self._options.topics))
+
+    def close(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            PythonWorker.current().run(consumer.aclose())
+
 
 Json: TypeAlias = "dict[str, dict[str, object]]"
 

@@ -11,8 +11,7 @@ from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.listing import Counting
 from asyncrevoke.web.dashboard import picture
 from asyncrevoke.web.dashboard.history import Pending
-from asyncrevoke.web.pages.drawing import Drawing
-from asyncrevoke.web.pages.templates import render_blocks
+from asyncrevoke.web.pages.templates import Drawing, render_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.client.printable import LONGEST_MESSAGE, counted, printable
-from asyncrevoke.web.pages.drawing import Drawing
+from asyncrevoke.web.pages.templates import Drawing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

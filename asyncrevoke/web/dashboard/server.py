@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import host_and_port
-from asyncrevoke.web.http_port.allowed_hosts import AllowedHosts
 from asyncrevoke.web.http_port.asgi import AsgiRequestHandler
-from asyncrevoke.web.http_port.server import HttpServer, PortLimits
+from asyncrevoke.web.http_port.server import AllowedHosts, HttpServer, PortLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Scope
 
-    from asyncrevoke.web.http_port.request import HttpRequest
-    from asyncrevoke.web.http_port.response import HttpResponse
+    from asyncrevoke.web.http_port.exchange import HttpRequest, HttpResponse
 
 
 class AsgiRequestHandler:

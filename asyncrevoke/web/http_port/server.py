@@ -1,16 +1,54 @@
-"""Listens on a port, and limits what clients may hold."""
+"""Listens on a port, for clients that name an allowed host, and limits what they may hold."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from http import HTTPStatus
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
-from asyncrevoke.web.http_port.request import RejectedRequestError, parse_request
-from asyncrevoke.web.http_port.response import HttpResponse
+from asyncrevoke.web.http_port.exchange import HttpResponse, RejectedRequestError, parse_request
 
 if TYPE_CHECKING:
-    from asyncrevoke.web.http_port.allowed_hosts import AllowedHosts
-    from asyncrevoke.web.http_port.request import HttpRequest
+    from collections.abc import Iterable
+
+    from asyncrevoke.web.http_port.exchange import HttpRequest
+
+_HOST: Final = re.compile(rb"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._\-]+))(?::[0-9]{1,5})?")
+
+
+class AllowedHosts:
+    """Allows ``localhost``, names below it, any IP address, and ``names``, on any port.
+
+    Prevents DNS rebinding: the name of a foreign web page can resolve to this machine, so that the
+    page could read responses of this port. Its requests have that name in the Host header. An IP
+    address needs no resolution, so every address is allowed.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = {_canonical(name) for name in names}
+
+    def check(self, request: HttpRequest) -> None:
+        """Raise RejectedRequestError if the request names another host."""
+        host = request.header(b"host")
+        matched = None if host is None else _HOST.fullmatch(host)
+        if matched is None:
+            raise RejectedRequestError(HTTPStatus.BAD_REQUEST, "a Host header is needed")
+        name = _canonical((matched[1] or matched[2]).decode())
+        if not (name == "localhost" or name.endswith(".localhost") or name in self._names):
+            try:
+                ip_address(name)
+            except ValueError:
+                raise RejectedRequestError(
+                    HTTPStatus.MISDIRECTED_REQUEST,
+                    "this host name is not allowed: add it to the allowed hosts of this server",
+                ) from None
+
+
+def _canonical(name: str) -> str:
+    return name.lower().removesuffix(".")
+
 
 # asyncio accepts so many connections in one turn of the event loop, and reads them two turns later:
 # with four times as many waiting, a request that came with its connection is read before newer

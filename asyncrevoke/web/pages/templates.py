@@ -5,12 +5,76 @@ Templates escape all text and make it printable: see :mod:`asyncrevoke.client.pr
 
 from __future__ import annotations
 
+import os
+import secrets
+import xml.etree.ElementTree as ET
 from functools import cache
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from asyncrevoke.client.printable import LONGEST_MESSAGE, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+class Drawing:
+    """An SVG picture, which templates include unescaped.
+
+    Attributes are keyword arguments: ``stroke_width`` for ``stroke-width`` and ``class_`` for
+    ``class``. Floats get one decimal. Text is escaped and made printable.
+    """
+
+    def __init__(self, width: int, height: int, /, **attributes: str | float) -> None:
+        given = {"viewBox": f"0 0 {width} {height}", **attributes}
+        self._root = ET.Element("svg", _attributes(given))
+
+    def add(
+        self, shape: str, text: str = "", title: str = "", /, **attributes: str | float
+    ) -> None:
+        """Add an element with this text. Browsers show ``title`` under the pointer."""
+        element = ET.SubElement(self._root, shape, _attributes(attributes))
+        element.text = printable(text)
+        if title:
+            ET.SubElement(element, "title").text = printable(title)
+
+    def add_line(self, points: Iterable[tuple[float, float]], **attributes: str | float) -> None:
+        """Add a line through these points."""
+        joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self.add("polyline", points=joined, **attributes)
+
+    def __html__(self) -> str:
+        return ET.tostring(self._root, encoding="unicode")
+
+
+def _attributes(given: dict[str, str | float]) -> dict[str, str]:
+    return {name.rstrip("_").replace("_", "-"): _written(value) for name, value in given.items()}
+
+
+def _written(value: str | float) -> str:
+    if isinstance(value, str):
+        return printable(value, len(value))
+    return str(value) if isinstance(value, int) else f"{value:.1f}"
+
+
+def write_report_file(path: Path, text: str) -> None:
+    """Write a file, or replace the one of this name. Raises OSError.
+
+    If the name is a link, which anyone who may write to the folder can create, the link is replaced
+    and its target does not change. Readers find either the old or the complete new file.
+    """
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 def render(template: str, **values: object) -> str:

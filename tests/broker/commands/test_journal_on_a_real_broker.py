@@ -16,7 +16,7 @@ from asyncrevoke import ConfigError, Consumer, JournalError, Record, TopicPartit
 from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.local_engine import audit
-from asyncrevoke.audit.ranges import Range
+from asyncrevoke.audit.offsets import Range
 from asyncrevoke.audit.topic.topic import Topic
 from asyncrevoke.cli.audit import audit_topic
 from asyncrevoke.client.config import ConsumerConfig

@@ -14,7 +14,6 @@ from chaos.environment.member import MemberConfig
 from chaos.environment.proxied_brokers import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from chaos.invariants.run_checker import Ending, Handling
 
-from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.member.handler_log import (
     Abandoned,
     Assigned,
@@ -23,6 +22,7 @@ from asyncrevoke.cli.demo.member.handler_log import (
     Released,
     Started,
 )
+from asyncrevoke.cli.demo.workload import now
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from asyncrevoke.cli.demo.clock import now
 from asyncrevoke.cli.demo.group_result import Produced
+from asyncrevoke.cli.demo.workload import now
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:

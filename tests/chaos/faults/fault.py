@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from chaos.invariants.evidence import kept_offsets
 
-from asyncrevoke.cli.demo.clock import now
+from asyncrevoke.cli.demo.workload import now
 
 if TYPE_CHECKING:
     import random

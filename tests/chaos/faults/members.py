@@ -11,7 +11,7 @@ from chaos.faults.fault import ChaosEnvironment, Fault
 from chaos.invariants.run_checker import Ending
 from typing_extensions import override
 
-from asyncrevoke.cli.demo.clock import now
+from asyncrevoke.cli.demo.workload import now
 
 if TYPE_CHECKING:
     from chaos.environment.group import MemberProcess

@@ -13,10 +13,9 @@ from chaos.invariants.run_checker import Commit, Ending, RunObservations
 
 from asyncrevoke.audit import local_engine
 from asyncrevoke.audit.audited_group import isolation_level_of
-from asyncrevoke.audit.group_offsets import read_group_offsets
-from asyncrevoke.audit.ranges import Range
+from asyncrevoke.audit.offsets import Range, read_group_offsets
 from asyncrevoke.audit.topic.topic import Topic
-from asyncrevoke.cli.demo.clock import now
+from asyncrevoke.cli.demo.workload import now
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal.reading import read_journal
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from chaos.environment.traffic import Traffic
     from chaos.invariants.run_checker import RunResult
 
-    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
+    from asyncrevoke.audit.offsets import AuditedGroupOffsets
     from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.journal.reading import JournalContent
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from simulation.brokers.coordinator_events import NO_SYNC, CoordinatorEvents
 
 from asyncrevoke.client.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupResponse
-from asyncrevoke.testing.fake_kafka.classic_coordinator import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.classic_group import rejected
+from asyncrevoke.testing.fake_kafka.classic_members import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.group_state import (
     CommittedGroupOffsets,
     GroupMember,

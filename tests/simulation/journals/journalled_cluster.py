@@ -11,9 +11,14 @@ from simulation.invariants.invariant_checker import InvariantChecker
 from simulation.members.consumer_style import ConsumerStyle
 
 from asyncrevoke.audit.audited_group import AuditSettings
-from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
-from asyncrevoke.audit.ranges import ALL_USED, Bounds, Range, UnusedHashes
+from asyncrevoke.audit.offsets import (
+    ALL_USED,
+    AuditedGroupOffsets,
+    Bounds,
+    Range,
+    UnusedHashes,
+)
 from asyncrevoke.audit.topic.batch_headers import BATCHES
 from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import Emit, Failed, Notify, Replied, Send

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from unit.journal.written_journal import JournalledTopic
 
-    from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
-    from asyncrevoke.audit.ranges import Bounds
+    from asyncrevoke.audit.offsets import AuditedGroupOffsets, Bounds
     from asyncrevoke.audit.results.audit_result import AuditResult
 
 

@@ -23,7 +23,7 @@ from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 from asyncrevoke.spark.replays.run import replay
 from asyncrevoke.spark.replays.settings import BatchReplayOptions
-from asyncrevoke.spark.results.failed_ranges import failed_ranges
+from asyncrevoke.spark.results.result_tables import failed_ranges
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from asyncrevoke.replays.target import find_consumer
 from asyncrevoke.spark.reading.offsets import resolve_ranges
 from asyncrevoke.spark.replays.run import replay
 from asyncrevoke.spark.replays.streaming_query import replay_stream
-from asyncrevoke.spark.results.failed_ranges import failed_ranges
+from asyncrevoke.spark.results.result_tables import failed_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,9 +17,8 @@ from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
 from asyncrevoke.client.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.sink.binary_column import BinaryColumn
-from asyncrevoke.spark.sink.key_hashes import murmur2_of
-from asyncrevoke.spark.sink.row_batches import resized
-from asyncrevoke.spark.sink.task import RowEncoder
+from asyncrevoke.spark.sink.partition_choice import murmur2_of
+from asyncrevoke.spark.sink.task import RowEncoder, resized
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TIME = pa.timestamp("us", tz="UTC")

@@ -17,7 +17,7 @@ from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.client.producing.partitioner import Partitioner
 from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.errors import SinkError
-from asyncrevoke.spark.sink.row_batches import TARGET_BYTES
+from asyncrevoke.spark.sink.task import TARGET_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,8 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from pyspark.sql import types
 
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.spark.sink.columns import check_written_columns
 from asyncrevoke.spark.sink.options import SinkOptions
-from asyncrevoke.spark.sink.writers import StreamWriter, TableWriter
+from asyncrevoke.spark.sink.writers import StreamWriter, TableWriter, check_written_columns
 
 HEADERS = types.StructType(
     [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]

@@ -20,8 +20,8 @@ from unit.journal.written_journal import (
 )
 
 from asyncrevoke.audit import comparison
-from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
+from asyncrevoke.audit.offsets import AuditedGroupOffsets
 from asyncrevoke.audit.results.coverage import as_json, coverage_lines
 from asyncrevoke.audit.results.report import as_html
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import pytest
 
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.ranges import Range
+from asyncrevoke.audit.offsets import Range
 from asyncrevoke.audit.topic.batch_reader import read_batches
 from asyncrevoke.client.model import PollResult, Record, TopicPartition
 from asyncrevoke.replays.ranges.reader import Reader

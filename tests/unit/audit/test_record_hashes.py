@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from asyncrevoke.audit.ranges import UnusedHashes
+from asyncrevoke.audit.offsets import UnusedHashes
 from asyncrevoke.audit.topic.record_hashes import record_columns
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal.format.hashing import record_hashes, signed_key_hashes

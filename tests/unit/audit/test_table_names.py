@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncrevoke.audit.sql.table_names import tables_of
+from asyncrevoke.audit.sql.database import tables_of
 
 
 def test_tables_come_after_from_and_join_and_columns_do_not() -> None:

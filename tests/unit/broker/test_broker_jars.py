@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke.broker.errors import BrokerMissingError, BrokerStartError
-from asyncrevoke.broker.installation.class_path import class_path, installed_class_path
+from asyncrevoke.broker.installation.class_archive import class_path, installed_class_path
 from asyncrevoke.broker.installation.download import ATTEMPTS, fill_cache
 from asyncrevoke.broker.installation.jars import (
     Jar,

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.options.flags import as_flags
+from asyncrevoke.cli.options.option_groups import as_flags
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.dead_letters import dead_letter_topic
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic

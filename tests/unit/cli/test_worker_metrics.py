@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from asyncrevoke.cli.run.workers.metrics import merged
+from asyncrevoke.cli.run.workers.supervisor import merged
 
 
 def text_of(orders: int, *, queued: float | None = None) -> str:

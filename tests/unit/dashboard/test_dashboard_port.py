@@ -17,9 +17,8 @@ from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.web.dashboard.app import Dashboard
 from asyncrevoke.web.dashboard.history import History
 from asyncrevoke.web.dashboard.server import served
-from asyncrevoke.web.http_port.allowed_hosts import AllowedHosts
-from asyncrevoke.web.http_port.request import RejectedRequestError, parse_request
-from asyncrevoke.web.http_port.server import PortLimits
+from asyncrevoke.web.http_port.exchange import RejectedRequestError, parse_request
+from asyncrevoke.web.http_port.server import AllowedHosts, PortLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -12,8 +12,7 @@ from jinja2 import TemplateNotFound, UndefinedError
 
 import asyncrevoke
 from asyncrevoke.web.pages import templates
-from asyncrevoke.web.pages.drawing import Drawing
-from asyncrevoke.web.pages.templates import render
+from asyncrevoke.web.pages.templates import Drawing, render
 
 PACKAGE = Path(asyncrevoke.__file__).parent
 

@@ -8,7 +8,7 @@ import pytest
 from unit.runtime.scripted_core import result, scripted_consumer, until
 
 from asyncrevoke import ConfigError
-from asyncrevoke.integrations.lifespan import consumer_lifespan
+from asyncrevoke.integrations.fastapi import consumer_lifespan
 
 
 async def test_all_consumers_stop_at_once_and_the_last_one_is_closed_first() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrevoke.integrations.offset_sampler import OffsetSampler
+from asyncrevoke.integrations.opentelemetry_tracing import OffsetSampler
 
 SHARES = [0.0, 1e-6, 0.001, 0.1, 1 / 3, 0.5, 0.7, 0.999, 1.0]
 

@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.cli.demo.group_result import handler_calls
-from asyncrevoke.cli.demo.schedule import Action
-from asyncrevoke.web.pages.drawing import Drawing
+from asyncrevoke.cli.demo.workload import Action
+from asyncrevoke.web.pages.templates import Drawing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.cli.demo.group_result import handler_calls
-from asyncrevoke.web.pages.drawing import Drawing
+from asyncrevoke.web.pages.templates import Drawing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke.cli.demo.group_result import GroupResult, ObservedCall, Stall
     from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
-    from asyncrevoke.cli.demo.schedule import ScheduleStep
+    from asyncrevoke.cli.demo.workload import ScheduleStep
 
 COLOURS = {"A": "#0e7490", "B": "#b45309", "C": "#15803d", "D": "#a21caf"}
 LONG = 1.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from asyncrevoke.cli.demo.clock import now
+from asyncrevoke.cli.demo.workload import now
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable

@@ -15,8 +15,8 @@ from unit.audit.proof.proof import draw_instances, problems
 from unit.journal.written_journal import TOPIC
 
 from asyncrevoke.audit import comparison
-from asyncrevoke.audit.group_offsets import AuditedGroupOffsets
 from asyncrevoke.audit.local_engine import audit
+from asyncrevoke.audit.offsets import AuditedGroupOffsets
 from asyncrevoke.journal.reading import read_journal
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from asyncrevoke.cli.demo.member.handler_log import (
     Started,
 )
 from asyncrevoke.cli.demo.progress import GroupProgress
-from asyncrevoke.cli.demo.schedule import Action, ScheduleStep, churn
-from asyncrevoke.cli.demo.workload import CUSTOMERS, orders
+from asyncrevoke.cli.demo.workload import CUSTOMERS, Action, ScheduleStep, churn, orders
 from asyncrevoke.client.model import TopicPartition
 
 P0 = TopicPartition("orders", 0)

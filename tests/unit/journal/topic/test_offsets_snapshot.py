@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.audit.group_offsets import AuditedGroupOffsets, known_offsets
+from asyncrevoke.audit.offsets import AuditedGroupOffsets, known_offsets
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal.topic.offsets_snapshot import (

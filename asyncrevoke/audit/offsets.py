@@ -1,10 +1,10 @@
-"""The committed offsets of a group, which an audit compares with the journals."""
+"""Ranges of offsets, and the committed offsets that an audit compares with the journals."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.observer import committed_offsets
@@ -12,6 +12,33 @@ from asyncrevoke.client.groups.observer import committed_offsets
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.journal.topic.offsets_snapshot import OffsetsSnapshot
+
+
+class Bounds(NamedTuple):
+    """The first offset of a partition's log, and its end (the next offset)."""
+
+    lo: int
+    hi: int
+
+
+class Range(NamedTuple):
+    """Offsets of a partition, from ``lo`` up to, not including, ``hi``."""
+
+    partition: int
+    lo: int
+    hi: int
+
+
+class UnusedHashes(NamedTuple):
+    """The partitions whose records may be read without the hashes of keys, and without those of
+    whole records."""
+
+    of_keys: Container[int] = ()
+    of_records: Container[int] = ()
+
+
+ALL_USED: Final = UnusedHashes()
+"""All hashes are needed."""
 
 
 class AuditedGroupOffsets(NamedTuple):
