@@ -270,8 +270,10 @@ class Assignment:
         self.in_flight -= instance.in_flight
         instance.transition(step)
         del self._live[instance.partition]
-        for tracker_id in (*instance.former_trackers, *self._current_tracker_id(instance)):
+        for tracker_id in instance.former_trackers:
             del self._by_tracker[tracker_id]
+        if instance.tracker is not None:
+            del self._by_tracker[instance.tracker.tracker_id]
         self._reactions.instance_ended(instance)
         self.lifespans.instance_ended(instance)
         self.reader_records.forget(instance)
@@ -283,10 +285,6 @@ class Assignment:
             self._notices[NotifyKind.LOST][instance.partition] = position
         elif shown:
             self._notices[NotifyKind.REVOKED][instance.partition] = position
-
-    @staticmethod
-    def _current_tracker_id(instance: PartitionInstance) -> tuple[int, ...]:
-        return () if instance.tracker is None else (instance.tracker.tracker_id,)
 
     def skipped_completed(self) -> int:
         """Records that were not delivered because former owners had completed them."""

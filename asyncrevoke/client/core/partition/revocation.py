@@ -379,10 +379,8 @@ class Revocation:
             elif now >= instance.deadline - margin and instance not in self._last_commits:
                 # One last commit: later completions do not count.
                 self._last_commits[instance] = None
-                if instance.has_unfinished_lifespan:
-                    # Its lifespan has not saved its state: a commit would cover records it lacks.
-                    self._lose_late(now, instance)
-                elif self._reactions.is_committed(instance):
+                # A lifespan that has not saved its state: a commit would cover records it lacks.
+                if instance.has_unfinished_lifespan or self._reactions.is_committed(instance):
                     self._lose_late(now, instance)
                 else:
                     self._reactions.commit_now(now)
