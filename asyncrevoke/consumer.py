@@ -128,7 +128,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         """Add an observer: metrics, tracing or a dashboard.
 
         Call this before the consumer is entered. An observer belongs to one consumer, unless its
-        documentation says otherwise. Raises ConfigError for an object that is no observer, and
+        documentation says otherwise. Raises ConfigError for an object that is not an observer, and
         IllegalStateError.
         """
         if self._session is not None:

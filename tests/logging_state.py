@@ -23,19 +23,23 @@ def restored_logging() -> Generator[None]:
     in the process listen to as well. Loggers that did not exist before are left unconfigured.
     """
     before = {
-        each: (each.level, each.handlers[:], each.propagate, each.disabled) for each in _loggers()
+        logger: (logger.level, logger.handlers[:], logger.propagate, logger.disabled)
+        for logger in _loggers()
     }
     structlog.reset_defaults()
     try:
         yield
     finally:
         structlog.reset_defaults()
-        for each in _loggers():
-            level, handlers, each.propagate, each.disabled = before.get(each, UNCONFIGURED)
-            each.setLevel(level)
-            each.handlers[:] = handlers
+        for logger in _loggers():
+            level, handlers, logger.propagate, logger.disabled = before.get(logger, UNCONFIGURED)
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
 
 
 def _loggers() -> list[logging.Logger]:
     known = logging.root.manager.loggerDict.values()
-    return [logging.root, *(each for each in known if isinstance(each, logging.Logger))]
+    return [
+        logging.root,
+        *(candidate for candidate in known if isinstance(candidate, logging.Logger)),
+    ]

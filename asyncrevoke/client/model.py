@@ -156,7 +156,7 @@ class Health(NamedTuple):
     ``unreachable_brokers`` (``host:port``) lead a partition and did not respond to the last
     request; if no broker responds, these are the brokers that were tried. ``throttled_brokers`` are
     brokers (``host:port``) that delay requests of this consumer because it exceeds a quota, with
-    the seconds that are left (KIP-219); that is no failure.
+    the seconds that are left (KIP-219); that is not a failure.
     """
 
     state: str
@@ -309,7 +309,7 @@ class PollResult(_Unpacks):
 
     ``records`` is a sequence of :class:`Record`. ``to_be_revoked`` has the partitions whose
     revocation completes at the next step unless it is delayed, and ``lost`` those that were lost
-    since the last step. It unpacks as ``records, to_be_revoked, lost``, but is no tuple.
+    since the last step. It unpacks as ``records, to_be_revoked, lost``, but is not a tuple.
     """
 
     __slots__ = ("_records", "_slices", "lost", "to_be_revoked")

@@ -117,7 +117,7 @@ class DeadLetterTopic:
     async def letters(
         self, chosen: DeadLetterFilter = _ALL
     ) -> AsyncGenerator[StoredDeadLetter | NoDeadLetter]:
-        """The selected dead letters, and the records that are no dead letters."""
+        """The selected dead letters, and the records that are not dead letters."""
         async for found in self.read(await self.ends()):
             for letter in found:
                 if isinstance(letter, NoDeadLetter) or chosen.takes(letter):

@@ -84,7 +84,7 @@ class Counting:
             row.last_timestamp = max(row.last_timestamp, timestamp)
 
     def add_other(self, record: NoDeadLetter) -> None:
-        """Count a record that is no dead letter."""
+        """Count a record that is not a dead letter."""
         self.listing.no_dead_letters += 1
         if len(self.listing.named) < MAX_NAMED:
             place = record.record

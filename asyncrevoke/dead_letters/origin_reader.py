@@ -51,7 +51,7 @@ class OriginReader:
         """The original records of the next dead letters; none at the end."""
         while records := await self._read():
             await self._rejected.wait_for_room()
-            origins = [origin for each in records if (origin := self._origin_of(each))]
+            origins = [origin for record in records if (origin := self._origin_of(record))]
             if origins:
                 return origins
         return ()

@@ -83,7 +83,7 @@ class ReplayResult:
 
     ``read`` of ``total`` offsets are read; ``selected`` dead letters agree with the filter. Of
     these, ``sent`` are acknowledged (with ``dry_run``: would be sent), ``sent_before`` are in the
-    journal, and ``not_sent`` are rejected for a reason, as are records that are no dead letters:
+    journal, and ``not_sent`` are rejected for a reason, as are records that are not dead letters:
     ``named`` are the first of them. ``error`` says why the replay has ended early.
     """
 
@@ -149,7 +149,7 @@ class Replay:
     async def _run(self, journal: ReplayJournal | None) -> ReplayResult:
         ranges = await self._letters.ends()
         result = self.result
-        result.total = sum(len(each) for each in ranges.values())
+        result.total = sum(len(offset_range) for offset_range in ranges.values())
         _check_journal(journal, ranges)
         read = {partition: offsets.start for partition, offsets in ranges.items()}
         async for found in self._letters.read(ranges):

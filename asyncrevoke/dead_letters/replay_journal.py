@@ -195,7 +195,7 @@ class ReplayJournal:
 
     def _damaged(self, at: int) -> DeadLettersError:
         return DeadLettersError(
-            f"{self.path} is no journal of replays, or is damaged at byte {at}. With another "
+            f"{self.path} is not a journal of replays, or is damaged at byte {at}. With another "
             "file, journal=PATH, what this one has sent is sent again"
         )
 

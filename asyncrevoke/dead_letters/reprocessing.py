@@ -37,9 +37,9 @@ class ReprocessResult:
     """The result so far.
 
     ``total`` counts the offsets of the topic, ``selected`` the dead letters that match the filter,
-    and the records that are no dead letters. ``outcomes`` counts the selected ones by outcome, as a
-    replay on Spark does: ``ok``, ``error``, ``skipped``, ``dead_lettered``. ``named`` has the first
-    ones with another outcome than ``ok``.
+    and the records that are not dead letters. ``outcomes`` counts the selected ones by outcome, as
+    a replay on Spark does: ``ok``, ``error``, ``skipped``, ``dead_lettered``. ``named`` has the
+    first ones with another outcome than ``ok``.
     """
 
     total: int = 0
@@ -118,7 +118,7 @@ class Reprocessing:
     async def _handle(self, opened: OpenedHandlers, outcomes: ResultRows) -> None:
         try:
             ranges = await self._letters.ends()
-            self.result.total = sum(len(each) for each in ranges.values())
+            self.result.total = sum(len(offset_range) for offset_range in ranges.values())
             strict = self._target.errors == "fail"
             async with aclosing(self._letters.records(ranges)) as found:
                 origins = OriginReader(

@@ -151,18 +151,22 @@ class HandlerHost:
         from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
         from asyncrevoke.handlers.dead_letters.retry_message import due_time_ms
 
-        return {each.topic: TopicDelay(each.delay, due_time_ms) for each in topics}
+        return {topic.topic: TopicDelay(topic.delay, due_time_ms) for topic in topics}
 
     def dead_letter_topics(self) -> frozenset[str]:
         """The topics that failed records of handlers are sent to for good."""
         handlers = () if self.router is None else self.router.handlers
-        return frozenset(each.dead_letter for each in handlers if each.dead_letter is not None)
+        return frozenset(
+            handler.dead_letter for handler in handlers if handler.dead_letter is not None
+        )
 
     def output_topics(self) -> frozenset[str]:
         """The topics that failed records and results are sent to."""
         handlers = () if self.router is None else self.router.handlers
-        topics = {topic for each in handlers for topic in (each.dead_letter, each.publish_to)}
-        topics |= {each.retry_topic.topic for each in handlers if each.retry_topic}
+        topics = {
+            topic for handler in handlers for topic in (handler.dead_letter, handler.publish_to)
+        }
+        topics |= {handler.retry_topic.topic for handler in handlers if handler.retry_topic}
         return frozenset(topic for topic in topics if topic is not None)
 
     async def run(self, session: Session, router: Router) -> None:
@@ -338,8 +342,8 @@ def _check_resources(given: object) -> OpenResources | None:
         return lambda: manager
     if not callable(given) or inspect.isasyncgenfunction(given):
         raise ConfigError(
-            f"resources={shown_option(given)} is no async context manager, and no function that "
-            "returns one: use @asynccontextmanager"
+            f"resources={shown_option(given)} is neither an async context manager nor a function "
+            "that returns one: use @asynccontextmanager"
         )
     try:
         inspect.signature(given).bind()

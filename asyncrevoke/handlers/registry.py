@@ -154,7 +154,7 @@ class Router:
         for candidate in self._handlers:
             pattern = candidate.pattern
             if pattern is not None and pattern.fullmatch(topic):
-                return [each for each in self._handlers if each.pattern == pattern]
+                return [handler for handler in self._handlers if handler.pattern == pattern]
         return ()
 
     def matcher_of(self, topic: str) -> SharedTopic | None:

@@ -217,7 +217,7 @@ class SessionEnds(NamedTuple):
     rows: int
 
     def damage(self, missing: Sequence[tuple[int, int]]) -> list[str]:
-        """A sentence for each contradiction. ``missing`` row numbers are no contradiction."""
+        """A sentence for each contradiction. ``missing`` row numbers are not a contradiction."""
         found: list[str] = []
         if self.has_begin and not self.facts:
             found.append("its BEGIN row has no facts about the consumer")

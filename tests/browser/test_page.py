@@ -312,7 +312,7 @@ async def test_a_dead_letter_topic_is_listed_and_a_dead_letter_of_it_shown(
         await expect(page.get_by_role("button", name="List orders.dlq")).to_be_focused()
         await page.keyboard.press("Enter")
         await dialog.get_by_role("button", name="Show").nth(8).click()
-        await expect(dialog).to_contain_text("'other' is no dead letter topic of this page")
+        await expect(dialog).to_contain_text("'other' is not a dead letter topic of this page")
 
 
 async def test_the_page_loads_nothing_from_elsewhere_and_says_when_the_server_is_gone(

@@ -173,7 +173,7 @@ async def test_a_large_response_that_slows_down_is_no_silence(setup: Setup) -> N
     writer.write(bytes(size - fast - 30 * 1000))
     reply = await asked
     assert isinstance(reply, Failed)
-    # It was received as a whole: zeros are no response.
+    # It was received as a whole: zeros are not a response.
     assert reply.kind is FailureKind.MALFORMED
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.sql.text import Text
     from asyncrevoke.journal.format.arrow import RecordBatch, Table
 
-# IS DISTINCT FROM is followed by table.column, which is no table.
+# IS DISTINCT FROM is followed by table.column, which is not a table.
 _TABLE = re.compile(r"\b(FROM|JOIN)\s+(\w+)\b(?!\.)(\s+AS\s+\w+)?")
 
 

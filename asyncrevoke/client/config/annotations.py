@@ -33,7 +33,7 @@ def members(annotation: object) -> tuple[object, ...]:
     if get_origin(found) is Annotated:
         return members(get_args(found)[0])
     if get_origin(found) in (Union, types.UnionType):
-        of = [each for one in get_args(found) for each in members(one)]
+        of = [member for one in get_args(found) for member in members(one)]
         return tuple(each for at, each in enumerate(of) if each not in of[:at])
     return (types.NoneType if found is None else found,)
 
@@ -89,10 +89,10 @@ def _evaluated(alias: Any) -> Any:  # noqa: ANN401 - of two modules
 def _with_arguments(alias: Any, arguments: tuple[object, ...]) -> object:  # noqa: ANN401 - of two modules
     """The type that a generic alias stands for with these arguments."""
     value = _evaluated(alias)
-    if not all(isinstance(each, TypeVar) for each in alias.__type_params__):
+    if not all(isinstance(param, TypeVar) for param in alias.__type_params__):
         raise TypeError(f"{alias} has a TypeVarTuple or a ParamSpec")
     given = dict(zip(alias.__type_params__, arguments, strict=True))
     if isinstance(value, TypeVar):
         return given[value]
     names = getattr(value, "__parameters__", ())
-    return value[tuple(given[each] for each in names)] if names else value
+    return value[tuple(given[name] for name in names)] if names else value

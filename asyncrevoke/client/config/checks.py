@@ -44,7 +44,7 @@ def parse_address(server: str) -> tuple[str, int]:
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
-            raise ConfigError(f"{given} is no address; an IPv6 one looks like [::1]:9092")
+            raise ConfigError(f"{given} is not an address; an IPv6 one looks like [::1]:9092")
         port_text = rest[1:] if rest else str(DEFAULT_PORT)
     elif text.count(":") > 1:
         raise ConfigError(
@@ -55,7 +55,7 @@ def parse_address(server: str) -> tuple[str, int]:
         port_text = port_text if colon else str(DEFAULT_PORT)
     is_port = port_text.isascii() and port_text.isdigit() and 0 < int(port_text[:6]) <= 65535
     if not host or not is_port or len(port_text) > 5 or any(char.isspace() for char in host):
-        raise ConfigError(f"{given} is no address; write host:port, like localhost:9092")
+        raise ConfigError(f"{given} is not an address; write host:port, like localhost:9092")
     return host, int(port_text)
 
 

@@ -83,7 +83,7 @@ def check_pattern(pattern: object) -> re.Pattern[str] | BrokerPattern | None:
         return re.compile(cast("str | re.Pattern[str]", pattern))
     except re.error as error:
         raise ConfigError(
-            f"pattern={shown_option(text)} is no regular expression: {error}"
+            f"pattern={shown_option(text)} is not a regular expression: {error}"
         ) from error
 
 
@@ -102,7 +102,7 @@ def _checked_broker_pattern(pattern: BrokerPattern) -> BrokerPattern:
         # RE2 has syntax that Python does not know, and quotes text between \\Q and \\E.
         if "\\Q" not in regex and error.msg.startswith(_UNBALANCED):
             raise ConfigError(
-                f"BrokerPattern({shown_option(regex)}) is no regular expression: {error}"
+                f"BrokerPattern({shown_option(regex)}) is not a regular expression: {error}"
             ) from error
     return pattern
 

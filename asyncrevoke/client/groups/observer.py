@@ -94,7 +94,9 @@ async def _describe_group(brokers: GroupsClient, name: str) -> GroupFacts:
     group = await _consumer_group(brokers, node, name)
     if group is not None:
         offsets = await _committed(brokers, node, name)
-        members = tuple(_consumer_member(each, group.assignment_epoch) for each in group.members)
+        members = tuple(
+            _consumer_member(member, group.assignment_epoch) for member in group.members
+        )
         rebalance = rebalance_blockers.consumer_group_rebalance(
             group.group_state, group.assignment_epoch, members
         )
@@ -162,7 +164,7 @@ async def _classic_group(brokers: GroupsClient, node: int, name: str) -> Classic
     group = _described_group(response.groups, name)
     check(group.error_code, f"describing group {name!r}")
     if group.protocol_type not in (_CONSUMER, ""):
-        raise GroupsError(f"group {name!r} is no consumer group but {group.protocol_type!r}")
+        raise GroupsError(f"group {name!r} is not a consumer group but {group.protocol_type!r}")
     return group
 
 
@@ -202,9 +204,9 @@ async def _committed(brokers: GroupsClient, node: int, name: str) -> dict[TopicP
         return {}
     check(response.error, f"the offsets of group {name!r}")
     return {
-        each.partition: each.offset
-        for each in response.offsets
-        if each.error is ErrorCode.none and each.offset >= 0
+        offset.partition: offset.offset
+        for offset in response.offsets
+        if offset.error is ErrorCode.none and offset.offset >= 0
     }
 
 
@@ -274,7 +276,9 @@ async def _list_offsets(
         except GroupsError:
             continue
         found |= {
-            each.partition: each.offset for each in response.offsets if each.error is ErrorCode.none
+            offset.partition: offset.offset
+            for offset in response.offsets
+            if offset.error is ErrorCode.none
         }
     return found
 

@@ -82,11 +82,15 @@ class UnreadPartitions:
 
 
 def _look(now: float, partitions: list[PartitionFacts], before: _Seen | None) -> _Seen:
-    committed = {each.topic_partition: each.committed for each in partitions}
-    ends = {each.topic_partition: each.end for each in partitions if each.end is not None}
+    committed = {partition.topic_partition: partition.committed for partition in partitions}
+    ends = {
+        partition.topic_partition: partition.end
+        for partition in partitions
+        if partition.end is not None
+    }
     if before is None or before.committed != committed:
         # Of a partition without a committed offset the lag is not known: it must grow first.
-        has_records = any(each.lag for each in partitions)
+        has_records = any(partition.lag for partition in partitions)
         return _Seen(committed, ends, now if has_records else None)
     if before.since is None and _grown(partitions, before.ends):
         return _Seen(committed, ends, now)
@@ -97,9 +101,10 @@ def _grown(
     partitions: list[PartitionFacts], ends: Mapping[TopicPartition, int]
 ) -> tuple[TopicPartition, ...]:
     return tuple(
-        each.topic_partition
-        for each in partitions
-        if each.end is not None and each.end > ends.get(each.topic_partition, each.end)
+        partition.topic_partition
+        for partition in partitions
+        if partition.end is not None
+        and partition.end > ends.get(partition.topic_partition, partition.end)
     )
 
 

@@ -133,9 +133,9 @@ def _find_unrequested(request: ProduceRequest, response: ProduceResponse) -> str
 def produced_batches(request: ProduceRequest) -> Iterator[tuple[TopicPartition, bytes]]:
     """The batches of a request, by partition."""
     for topic in request.topic_data:
-        for each in topic.partition_data:
-            assert each.records is not None
-            yield TopicPartition(topic.name, each.index), bytes(each.records)
+        for partition_row in topic.partition_data:
+            assert partition_row.records is not None
+            yield TopicPartition(topic.name, partition_row.index), bytes(partition_row.records)
 
 
 def produce_response(

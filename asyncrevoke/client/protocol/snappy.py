@@ -58,10 +58,10 @@ def _blocks(data: bytes | memoryview, start: int) -> Iterator[tuple[int, int]]:
         size = _BLOCK_SIZE.unpack_from(data, position)[0]
         position += _BLOCK_SIZE.size
         if not 0 < size <= end - position:
-            raise ValueError(f"it is no snappy data: a block has a length of {size} bytes")
+            raise ValueError(f"it is not snappy data: a block has a length of {size} bytes")
         # The codec would decompress a chain within a block, whose sizes are not checked.
         if data[position : position + len(_CHAIN)] == _CHAIN:
-            raise ValueError("it is no snappy data: a block begins with the name of a chain")
+            raise ValueError("it is not snappy data: a block begins with the name of a chain")
         yield position, position + size
         position += size
 
@@ -88,4 +88,4 @@ def _block_size(data: bytes, start: int, end: int) -> int:
             if declared > (end - start) * _LARGEST_RATIO:
                 raise ValueError(f"a snappy block of {end - start} bytes declares {declared}")
             return declared
-    raise ValueError("it is no snappy data: a block declares no size")
+    raise ValueError("it is not snappy data: a block declares no size")

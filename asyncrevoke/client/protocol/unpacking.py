@@ -142,7 +142,7 @@ def _lz4_size(batch: bytes, start: int) -> int:
             if magic in _SKIPPABLE:
                 continue
             if magic != _LZ4:
-                raise ValueError("it is no lz4 data")
+                raise ValueError("it is not lz4 data")
             flags, block = batch[position], _LZ4_BLOCKS.get(batch[position + 1] >> 4 & 7, 0)
             position += 3 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
             while length := _U32.unpack_from(batch, position)[0]:
@@ -167,7 +167,7 @@ def _zstd_size(batch: bytes, start: int) -> int:
             if magic in _SKIPPABLE:
                 continue
             if magic != _ZSTD:
-                raise ValueError("it is no zstd data")
+                raise ValueError("it is not zstd data")
             flags = batch[position]
             single = flags >> 5 & 1
             content = (single, 2, 4, 8)[flags >> 6]

@@ -34,7 +34,7 @@ def check_blocking(function: object, name: str, run_in: RunIn, *, publishes: boo
     if inspect.isgeneratorfunction(inner) and not publishes:
         raise yields_without_topic(name)
     if isinstance(inner, type) or not callable(inner):
-        raise ConfigError(f'{name} is no function: register a function with run_in="{run_in}"')
+        raise ConfigError(f'{name} is not a function: register a function with run_in="{run_in}"')
     if run_in == "interpreter" and sys.version_info < _INTERPRETERS:
         raise ConfigError(
             f'{name} has run_in="interpreter", which needs Python 3.14: use run_in="process" on '

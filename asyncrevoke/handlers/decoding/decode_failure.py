@@ -96,7 +96,10 @@ def _of_msgspec(message: str) -> str:
 def _of_pydantic(error: _PydanticError, annotation: object) -> str:
     names = _field_names(annotation)
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    described = [f"{_path(each['loc'], names)}: {each['type']}" for each in found[:_MAX_ERRORS]]
+    described = [
+        f"{_path(candidate['loc'], names)}: {candidate['type']}"
+        for candidate in found[:_MAX_ERRORS]
+    ]
     if len(found) > _MAX_ERRORS:
         described.append(f"{len(found) - _MAX_ERRORS} more")
     return "; ".join(described)

@@ -26,7 +26,7 @@ class _PydanticModel(Protocol):
 
 # What a value is without JSON. In a union, JSON would decide what a value is.
 _WITHOUT_JSON = (Record, bytes, bytearray, memoryview, str)
-# Their records and messages are no values. To msgspec, some are dataclasses.
+# Their records and messages are not values. To msgspec, some are dataclasses.
 _OTHER_CLIENTS = ("aiokafka", "confluent_kafka", "kafka")
 
 
@@ -49,7 +49,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
     of = members(annotation)
     if any(map(_is_other_record, of)):
         raise ConfigError(
-            f"{whose} is annotated {annotation_name(annotation)}, which is no type of values: "
+            f"{whose} is annotated {annotation_name(annotation)}, which is not a type of values: "
             "to receive the record, annotate it Record of asyncrevoke"
         )
     optional = types.NoneType in of
@@ -160,7 +160,7 @@ def _view_decoder(*, optional: bool) -> Decoder:
 def _is_constrained(annotation: object) -> bool:
     """Whether ``Annotated`` has constraints that msgspec or pydantic check."""
     return any(
-        isinstance(each, msgspec.Meta) or _is_of_pydantic(each) for each in _marks(annotation)
+        isinstance(mark, msgspec.Meta) or _is_of_pydantic(mark) for mark in _marks(annotation)
     )
 
 
@@ -168,7 +168,7 @@ def _marks(annotation: object) -> tuple[object, ...]:
     """What stands in ``Annotated`` beside the type, or beside the types of a union."""
     found = expanded(annotation)
     if get_origin(found) in (Union, types.UnionType):
-        return tuple(mark for each in get_args(found) for mark in _marks(each))
+        return tuple(mark for get_arg in get_args(found) for mark in _marks(get_arg))
     return metadata(found)
 
 
@@ -208,7 +208,7 @@ def _has_pydantic(annotation: object) -> bool:
 
 
 def _pydantic_adapter(annotation: object, whose: str) -> Any:  # noqa: ANN401 - pydantic is optional
-    """The decoder of pydantic. Of an optional class, null is no JSON value."""
+    """The decoder of pydantic. Of an optional class, null is not a JSON value."""
     from pydantic import TypeAdapter
 
     plain = the_type(annotation)

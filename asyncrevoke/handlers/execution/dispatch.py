@@ -97,8 +97,8 @@ class Dispatcher:
             observers.wants("on_handlers_completed") or observers.wants("on_handler_error")
         )
         self.call_times: dict[str, list[float] | SharedTopicTimes] | None = {} if timed else None
-        # Writing to another topic is no call: the items being written, and the topic and index of
-        # each time in ``call_times`` that is not the time of a call.
+        # Writing to another topic is not a call: the items being written, and the topic and index
+        # of each time in ``call_times`` that is not the time of a call.
         self._sending: set[Item] = set()
         self._sent: list[tuple[str, int]] = []
         self._handlers: dict[str, Handler] = {}

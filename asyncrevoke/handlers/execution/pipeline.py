@@ -50,7 +50,9 @@ class HandlerPipeline:
         self._closed = False
         self._producer: Producer | None = None
         publisher: ResultPublisher | None = None
-        result_topics = {each.publish_to for each in lookup.handlers if each.publish_to is not None}
+        result_topics = {
+            handler.publish_to for handler in lookup.handlers if handler.publish_to is not None
+        }
         if result_topics and context.open_producer is not None:
             from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
 

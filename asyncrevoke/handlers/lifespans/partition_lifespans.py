@@ -227,7 +227,7 @@ def open_lifespan(function: object) -> OpenLifespan:
             f"code after it runs before the final commit: {_SHAPE}"
         )
     if inspect.isgeneratorfunction(function):
-        raise ConfigError(f"{name} is no async function: {_SHAPE}")
+        raise ConfigError(f"{name} is not an async function: {_SHAPE}")
     return _checked(function, name)
 
 

@@ -197,7 +197,7 @@ def _check_unmatched(topic: str, handlers: Sequence[Handler], default: Handler |
 
 
 def _unmatched_policy(handlers: Sequence[Handler]) -> Handler:
-    saying = next((each for each in handlers if each.unmatched is not None), handlers[0])
+    saying = next((handler for handler in handlers if handler.unmatched is not None), handlers[0])
     return saying._replace(
         name="(none)",
         retry=None,

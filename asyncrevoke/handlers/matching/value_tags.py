@@ -124,8 +124,8 @@ def _tags_of_class(annotation: object) -> dict[TagField, frozenset[object]]:
                 alias = field.validation_alias or field.alias
                 key = alias if isinstance(alias, str) else name
                 values = (
-                    cast("object", each.value) if isinstance(each, Enum) else each
-                    for each in get_args(field.annotation)
+                    cast("object", get_arg.value) if isinstance(get_arg, Enum) else get_arg
+                    for get_arg in get_args(field.annotation)
                 )
                 found[TagField(key)] = frozenset(values)
     return found

@@ -41,7 +41,9 @@ def check_middleware(function: object) -> None:
     name = handler_name(function)
     method = getattr(function, "__call__", None)  # noqa: B004 - the method itself is needed
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(method)):
-        raise ConfigError(f"{name} is no async function, so it cannot be middleware: write {shape}")
+        raise ConfigError(
+            f"{name} is not an async function, so it cannot be middleware: write {shape}"
+        )
     try:
         inspect.signature(function).bind(None, None)
     except TypeError as error:

@@ -162,7 +162,7 @@ def _checked_pattern(pattern: str | re.Pattern[str] | None) -> re.Pattern[str] |
             given = re.compile(given)
         except re.error as error:
             raise ConfigError(
-                f"pattern {shown_option(given)} is no regular expression: {error}"
+                f"pattern {shown_option(given)} is not a regular expression: {error}"
             ) from error
     if not isinstance(given, re.Pattern):
         raise ConfigError(f"a pattern is a regular expression, not {shown_option(given)}")

@@ -74,11 +74,11 @@ class Retry:
     def _check_retry_on(self) -> None:
         retry_on = cast("object", self.retry_on)
         types = cast("tuple[object, ...]", retry_on if isinstance(retry_on, tuple) else (retry_on,))
-        for each in types:
-            if not (isinstance(each, type) and issubclass(each, Exception)):
+        for kind in types:
+            if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise ConfigError(
                     "Retry(retry_on=...) takes types of Exception, one or a tuple, not "
-                    f"{shown_option(each)}"  # pyright: ignore[reportUnknownArgumentType]
+                    f"{shown_option(kind)}"  # pyright: ignore[reportUnknownArgumentType]
                 )
         if not types:
             raise ConfigError("Retry(retry_on=()) would try nothing again: leave out retry=")

@@ -153,7 +153,7 @@ class RecordSource(TakenRecords, Protocol):
         """A block in which the caller awaits the library, not the user's code.
 
         The time does not count towards ``max_poll_interval``, and partitions whose revocation is
-        announced are released as soon as none of their records is in flight. The block is no step
-        of the iterator: it does not complete the last batch.
+        announced are released as soon as none of their records is in flight. The block is not a
+        step of the iterator: it does not complete the last batch.
         """
         ...

@@ -11,8 +11,8 @@ _LONGEST_FACTS = 2**20
 
 
 def facts_of(text: str | None) -> dict[str, Any]:
-    """The facts of a row. Empty if they are no JSON object, too long, or have a number that is not
-    finite or has more than 64 bits."""
+    """The facts of a row. Empty if they are not a JSON object, too long, or have a number that is
+    not finite or has more than 64 bits."""
     if text is not None and len(text) > _LONGEST_FACTS:
         return {}
     try:

@@ -33,8 +33,8 @@ _NO_PROGRESS: Final = 120.0
 
 
 class Collected(NamedTuple):
-    """What a topic has: sessions, rows, and ``invalid``, the number of records that are no valid
-    piece of a journal."""
+    """What a topic has: sessions, rows, and ``invalid``, the number of records that are not
+    valid pieces of a journal."""
 
     sessions: int
     rows: int

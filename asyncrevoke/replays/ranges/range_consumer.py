@@ -62,4 +62,4 @@ class RangeConsumer(Consumer):
         """The offsets of each partition that can be read now, with this isolation level."""
         first = await self.beginning_offsets(*partitions)
         last = await self.end_offsets(*partitions)
-        return {each: range(first[each], last[each]) for each in partitions}
+        return {partition: range(first[partition], last[partition]) for partition in partitions}

@@ -31,9 +31,15 @@ class Reader:
     ) -> None:
         self._consumer = consumer
         self._no_progress_timeout = no_progress_timeout
-        self.positions = {partition: each.start for partition, each in ranges.items()}
+        self.positions = {
+            partition: offset_range.start for partition, offset_range in ranges.items()
+        }
         # The ends of the ranges that are not read to their end.
-        self.left = {partition: each.stop for partition, each in ranges.items() if each}
+        self.left = {
+            partition: offset_range.stop
+            for partition, offset_range in ranges.items()
+            if offset_range
+        }
 
     def begin(self) -> None:
         """Seek to the start of the ranges."""

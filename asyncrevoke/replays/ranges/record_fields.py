@@ -115,7 +115,7 @@ def _part(
     partition: TopicPartition, wanted: range, batches: Sequence[Buffer], read: Read[R]
 ) -> Iterator[tuple[Joined, R]]:
     data, at = joined(batches)
-    sizes = [len(each) for each in batches]
+    sizes = [len(batch) for batch in batches]
     try:
         records = read(data, at, sizes, wanted.start, wanted.stop)
     except CorruptBatch as error:

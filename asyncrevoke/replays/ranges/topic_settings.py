@@ -67,9 +67,9 @@ def _values(topic: str, names: Sequence[str], response: DescribeConfigsResponse)
                 result.error_code,
             )
         found |= {
-            each.name: each.value
-            for each in result.configs
-            if each.name in names and each.value is not None
+            config.name: config.value
+            for config in result.configs
+            if config.name in names and config.value is not None
         }
     return found
 
@@ -88,15 +88,15 @@ def describe_configs_response(
                 error_code=ErrorCode.none,
                 error_message=None,
                 resource_type=_TOPIC,
-                resource_name=each.resource_name,
+                resource_name=resource.resource_name,
                 configs=tuple(
                     described.DescribeConfigsResourceResult(
                         name=name, value=value, read_only=False, is_sensitive=False, synonyms=()
                     )
                     for name, value in settings.items()
-                    if name in (each.configuration_keys or ())
+                    if name in (resource.configuration_keys or ())
                 ),
             )
-            for each in request.resources
+            for resource in request.resources
         ),
     )

@@ -19,7 +19,7 @@ class FramedValue(NamedTuple):
 
 
 def framed_value(value: bytes | None) -> FramedValue:
-    """The schema id and the payload of a value. A negative id is no framing."""
+    """The schema id and the payload of a value. A negative id is not framing."""
     if value is None or len(value) < FRAMING_SIZE or value[0] != 0:
         return FramedValue(None, None)
     (schema_id,) = _FRAMING.unpack_from(value)

@@ -175,7 +175,7 @@ class ProgressServer:
                     lines.write(f"{self._limit_error()}\n")
                     lines.flush()
             except (OSError, ValueError, TypeError, RecursionError):
-                return  # its task has ended, or it is no task
+                return  # its task has ended, or it is not a task
 
     def _limit_error(self) -> str:
         errors = self.progress().errors

@@ -131,7 +131,7 @@ def _field(name: str, kind: inspect.Type, inside: tuple[object, ...], annotation
 
 
 def _fields(kind: inspect.Type) -> list[tuple[str, inspect.Type]] | None:
-    """The fields of a JSON object; None for a type that is no object."""
+    """The fields of a JSON object; None for a type that is not an object."""
     if isinstance(kind, inspect.StructType) and not kind.array_like:
         tag = (
             [] if kind.tag_field is None else [(kind.tag_field, inspect.type_info(type(kind.tag)))]

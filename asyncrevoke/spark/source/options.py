@@ -37,7 +37,7 @@ _OURS = (
 _NAMES = (*_OURS, *CONNECTION)
 # Seconds; the default of Spark's Kafka connector.
 _MAX_TRIGGER_DELAY = 15 * 60.0
-# Names of Java's options are alike: kafka.client.rack is no misspelled kafka.client.id.
+# Names of Java's options are alike: kafka.client.rack is not a misspelled kafka.client.id.
 _CLOSE_TO_JAVA = 0.9
 
 

@@ -102,11 +102,11 @@ class SimulatedBatch:
 
     @property
     def viewed_size(self) -> int:
-        """Zero, because the batch is no view of a response."""
+        """Zero, because the batch is not a view of a response."""
         return 0
 
     def copy(self) -> None:
-        """Do nothing, because the batch is no view of a response."""
+        """Do nothing, because the batch is not a view of a response."""
 
     @property
     def checksum(self) -> int:

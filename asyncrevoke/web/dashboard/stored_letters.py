@@ -101,7 +101,7 @@ class StoredLetters:
     async def _opened(self, topic: str) -> AsyncGenerator[DeadLetterTopic]:
         config = self._sources().get(topic)
         if config is None:
-            raise DeadLettersError(f"{topic!r} is no dead letter topic of this page")
+            raise DeadLettersError(f"{topic!r} is not a dead letter topic of this page")
         if self._reads:
             raise DeadLettersError("another viewer reads a dead letter topic: try again")
         limited = replace(config, fetch_max_bytes=_FETCH, max_partition_fetch_bytes=_FETCH)

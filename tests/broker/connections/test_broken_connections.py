@@ -115,7 +115,7 @@ async def test_a_request_without_a_response_is_sent_again(
         await member.has_all(numbers)
     assert not member.lost
     assert await numbers.committed() == member.handled.total()
-    # Looking for the leader or the coordinator is no reason to ask without end.
+    # Looking for the leader or the coordinator is not a reason to ask without end.
     assert (proxy.requests - before)[Api.METADATA] < 10
     assert (proxy.requests - before)[Api.FIND_COORDINATOR] < 10
 

@@ -97,7 +97,7 @@ class Numbers:
     async def written(self) -> Counter[Place]:
         """Where there are records, each once, as the broker tells another client.
 
-        A producer that got no response writes a record twice; that is no fault of who reads it.
+        A producer that got no response writes a record twice; that is not a fault of who reads it.
         """
         partitions = [AioTopicPartition(self.topic, number) for number in range(self.partitions)]
         async with AIOKafkaConsumer(bootstrap_servers=self.around) as reader:

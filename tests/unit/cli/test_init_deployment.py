@@ -43,7 +43,7 @@ def instructions(folder: Path) -> list[tuple[str, str]]:
 
 
 def command(folder: Path) -> list[str]:
-    """What the container runs; raises if it is no list, for a shell would keep SIGTERM."""
+    """What the container runs; raises if it is not a list, for a shell would keep SIGTERM."""
     words: list[str] = json.loads(dict(instructions(folder))["CMD"])
     return words
 

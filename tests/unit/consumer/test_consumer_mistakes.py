@@ -64,7 +64,7 @@ def with_handler() -> ScriptedConsumer:
         (lambda: Consumer("orders.*"), 'use Consumer(pattern="orders.*")'),
         (lambda: Consumer("a,b"), 'use Consumer("a", "b")'),
         (lambda: Consumer("a", pattern="b"), "topics and pattern exclude each other"),
-        (lambda: Consumer(pattern="("), "no regular expression"),
+        (lambda: Consumer(pattern="("), "not a regular expression"),
         (lambda: Consumer(pattern=""), "regular expression, not ''"),
         (
             lambda: Consumer(pattern=BrokerPattern(cast("str", re.compile("a", re.IGNORECASE)))),
@@ -72,7 +72,7 @@ def with_handler() -> ScriptedConsumer:
         ),
         (lambda: Consumer(pattern=BrokerPattern(cast("str", b"a"))), "BrokerPattern takes"),
         *(
-            (partial(Consumer, pattern=BrokerPattern(regex)), "is no regular expression")
+            (partial(Consumer, pattern=BrokerPattern(regex)), "is not a regular expression")
             for regex in ("(", "orders-(a|b", "orders)", "orders-[ab")
         ),
         (lambda: Consumer("orders", journal=cast("Any", "path")), "use journal=Journal(path)"),

@@ -103,8 +103,8 @@ async def test_handlers_that_are_registered_after_the_page_are_offered_too() -> 
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("dead-letters", "'' is no dead letter topic of this page"),
-        ("dead-letters?topic=orders", "'orders' is no dead letter topic of this page"),
+        ("dead-letters", "'' is not a dead letter topic of this page"),
+        ("dead-letters?topic=orders", "'orders' is not a dead letter topic of this page"),
         ("dead-letters?topic=orders.dlq&place=0:1", "this page shows no contents of dead letters"),
         ("dead-letters?topic=orders.dlq&place=x", "place must be PARTITION:OFFSET"),
         ("dead-letters?topic=orders.dlq&origin_partition=x", "origin_partition must be a number"),

@@ -133,7 +133,7 @@ async def test_a_group_that_does_not_exist_is_an_error(brokers: FakeBrokers) -> 
 
 async def test_groups_of_other_kinds_are_none_of_ours(brokers: FakeBrokers) -> None:
     brokers.protocol_type = "connect"
-    with pytest.raises(GroupsError, match="no consumer group but 'connect'"):
+    with pytest.raises(GroupsError, match="not a consumer group but 'connect'"):
         await describe_group(brokers, "billing")
 
 

@@ -260,7 +260,7 @@ class HeldWork:
 
     @property
     def running(self) -> list[Record]:
-        return [each for each, _ in self._holds.values()]
+        return [hold for hold, _ in self._holds.values()]
 
     @property
     def offsets(self) -> list[int]:

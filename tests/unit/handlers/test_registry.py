@@ -359,7 +359,7 @@ def test_topics_or_a_pattern_are_needed_and_not_both() -> None:
         router.handler()
     with pytest.raises(ConfigError, match="not both"):
         router.handler("orders", pattern="orders-.*")
-    with pytest.raises(ConfigError, match="no regular expression"):
+    with pytest.raises(ConfigError, match="not a regular expression"):
         router.handler(pattern="(")
     with pytest.raises(ConfigError, match="inline"):
         router.handler(pattern=re.compile("orders", re.IGNORECASE))

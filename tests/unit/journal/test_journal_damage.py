@@ -97,7 +97,7 @@ def test_any_bit_of_a_sealed_segment_that_has_changed_is_found(tmp_path: Path) -
     path = in_segments(tmp_path, sealed=True).segments()[0].path
     data = path.read_bytes()
     assert read_sealed(path, RowMemory()).damaged is None
-    # All of what is no page, and some of those.
+    # All of what is not a page, and some of those.
     for at in [*range(0, len(data), 7), *range(len(data) - 400, len(data))]:
         path.write_bytes(flipped(data, at, chance))
         found = read_sealed(path, RowMemory())

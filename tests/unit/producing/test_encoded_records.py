@@ -42,9 +42,10 @@ def test_the_batch_of_encoded_records_is_read_as_any_other(compression: int) -> 
     assert (read.first_timestamp, read.max_timestamp) == (FIRST, FIRST + 29)
     assert read.last_offset_delta == 29
     assert read.compression_type == compression
-    assert [(each.offset, each.timestamp, each.key, each.value) for each in read] == [
-        (number, FIRST + number, b"k", value) for number, value in enumerate(values)
-    ]
+    assert [
+        (read_range.offset, read_range.timestamp, read_range.key, read_range.value)
+        for read_range in read
+    ] == [(number, FIRST + number, b"k", value) for number, value in enumerate(values)]
 
 
 def test_records_that_compression_makes_larger_are_not_compressed() -> None:

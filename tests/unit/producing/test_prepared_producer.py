@@ -25,7 +25,7 @@ def core() -> ProducerCore:
 def test_preparing_requests_metadata_and_a_producer_id() -> None:
     producer = core()
     producer.prepare(0.0, "results")
-    requested = [type(each.message) for each in producer.requests(0.0)]
+    requested = [type(request.message) for request in producer.requests(0.0)]
     assert requested == [MetadataRequest, InitProducerIdRequest]
     assert producer.requests(0.0) == []
     assert producer.next_at(0.0) == float("inf")
@@ -34,11 +34,11 @@ def test_preparing_requests_metadata_and_a_producer_id() -> None:
 def test_preparing_goes_on_when_requests_have_failed() -> None:
     producer = core()
     producer.prepare(0.0, "results")
-    for each in producer.requests(0.0):
-        producer.response_received(0.0, each, Failed(0, FailureKind.UNREACHABLE))
+    for request in producer.requests(0.0):
+        producer.response_received(0.0, request, Failed(0, FailureKind.UNREACHABLE))
     due = producer.next_at(0.0)
     assert 0.0 < due < 1.0
-    requested = {type(each.message) for each in producer.requests(1.0)}
+    requested = {type(request.message) for request in producer.requests(1.0)}
     assert requested == {MetadataRequest, InitProducerIdRequest}
 
 

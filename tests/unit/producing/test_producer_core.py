@@ -115,9 +115,9 @@ class Setting:
     def sent(self) -> Outgoing:
         """The only Produce that is sent now."""
         (outgoing,) = [
-            each
-            for each in self.core.requests(self.now)
-            if not isinstance(each.message, MetadataRequest)
+            request
+            for request in self.core.requests(self.now)
+            if not isinstance(request.message, MetadataRequest)
         ]
         assert isinstance(outgoing.message, ProduceRequest)
         return outgoing
@@ -125,7 +125,7 @@ class Setting:
     def respond(self, outgoing: Outgoing, *errors: ErrorCode) -> None:
         partitions = [queue.partition for queue in outgoing.queues]
         responses = dict(zip(partitions, errors, strict=True))
-        offsets = {each: 1000 * each.partition for each in partitions}
+        offsets = {partition: 1000 * partition.partition for partition in partitions}
         self.reply(outgoing, EntityResponse(entity=produce_response(responses, offsets)))
 
 
@@ -229,7 +229,7 @@ def test_a_retriable_error_sends_the_same_batch_again(setting: Setting, error: E
 def test_old_metadata_are_learned_again(setting: Setting) -> None:
     setting.respond(setting.sent(), E.not_leader_or_follower)
     setting.now = 1
-    assert any(isinstance(each.message, MetadataRequest) for each in setting.core.requests(1))
+    assert any(isinstance(request.message, MetadataRequest) for request in setting.core.requests(1))
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_a_response_that_comes_after_all_has_failed_changes_nothing() -> None:
     assert setting.append(b"a")
     assert setting.append(b"b", partition=1)
     setting.start()
-    sent = [each for each in setting.core.requests(setting.now) if each.queues]
+    sent = [request for request in setting.core.requests(setting.now) if request.queues]
     setting.core.fail_all(PublishError("t", "closed"))
     setting.reply(sent[0], EntityResponse(entity=produce_response({TP: E.none})))
     setting.core.response_received(setting.now, sent[1], Failed(0, FailureKind.DISCONNECTED, ""))

@@ -50,7 +50,7 @@ def append(setting: Setting, *results: tuple[bytes | None, bytes | None]) -> Non
 
 
 def sent(setting: Setting) -> list[Outgoing]:
-    return [each for each in setting.core.requests(setting.now) if each.queues]
+    return [request for request in setting.core.requests(setting.now) if request.queues]
 
 
 def written(requests: Sequence[Outgoing]) -> dict[int, list[tuple[bytes | None, bytes | None]]]:

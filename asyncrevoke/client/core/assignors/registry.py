@@ -59,11 +59,13 @@ def choose_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
     """
     if not assignors:
         raise ConfigError(f"assignors is empty: name at least one of {', '.join(ASSIGNORS)}")
-    common = frozenset(RebalanceProtocol).intersection(*(each.protocols for each in assignors))
+    common = frozenset(RebalanceProtocol).intersection(
+        *(assignor.protocols for assignor in assignors)
+    )
     if not common:
         what = "; ".join(
-            f"{each.name} supports {', '.join(p.name for p in sorted(each.protocols)) or 'none'}"
-            for each in assignors
+            f"{one.name} supports {', '.join(p.name for p in sorted(one.protocols)) or 'none'}"
+            for one in assignors
         )
         raise ConfigError(
             f"assignors share no rebalance protocol ({what}): list only assignors with one in"

@@ -47,7 +47,7 @@ class SessionGuard:
             return float("-inf")
         membership = self._subscription.membership
         heard = membership.member_at
-        # A consumer that is no member yet cannot have become one before ``now``.
+        # A consumer that is not a member yet cannot have become one before ``now``.
         return max(now, (now if heard is None else heard) + membership.session)
 
     def wait(self, now: float, call_id: int) -> None:

@@ -90,7 +90,7 @@ class KnownTopic:
             known, error=ErrorCode.none, leader_id=leader_id, leader_epoch=leader_epoch
         )
         self.leaders[known.partition] = leader
-        # The next metadata response removes what is no leader any more.
+        # The next metadata response removes what is not a leader any more.
         self.leader_ids |= {leader_id}
 
     def is_replaced_by(self, metadata: TopicMetadata) -> bool:

@@ -178,7 +178,7 @@ def _best(offset: int, runs: Sequence[Run], limit: int) -> tuple[str, bytes, int
         if count:
             sizes = [-(-end // 8) for end in ends[:count]]
             found.append(("b", *_deflated(_bits(offset, runs[:count]), sizes, room)))
-    return max(found, key=lambda each: (each[2], -len(each[1])))
+    return max(found, key=lambda candidate: (candidate[2], -len(candidate[1])))
 
 
 def _room(offset: int, end: int, limit: int) -> int:

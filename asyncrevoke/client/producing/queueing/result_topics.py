@@ -148,9 +148,9 @@ class ResultTopic:
                 self._of_former = {queue for queue in self._queues.values() if queue.batches}
         self.count = count = named if made_anew else max(self.count, named)
         self.leaders = leaders = array("i", (-1,)) * count
-        for each in metadata.partitions:
-            if 0 <= each.partition < named:
-                leaders[each.partition] = each.leader_id
+        for partition in metadata.partitions:
+            if 0 <= partition.partition < named:
+                leaders[partition.partition] = partition.leader_id
         led = array("i", (number for number, leader in enumerate(leaders) if leader >= 0))
         self.led = range(count) if len(led) == count else led
 
@@ -271,7 +271,8 @@ class ResultTopics:
             self._due = now + self._backoff.failed()
             return
         self._nodes = {
-            each.node_id: Node(each.node_id, each.host, each.port) for each in response.brokers
+            broker.node_id: Node(broker.node_id, broker.host, broker.port)
+            for broker in response.brokers
         }
         for metadata in response.topics:
             if metadata.name in self._topics:

@@ -148,7 +148,7 @@ def _topic(
         name=entity.name or "",
         topic_id=topic_id.bytes if topic_id else _NO_ID,
         is_internal=entity.is_internal,
-        partitions=tuple(_partition(each, known) for each in entity.partitions),
+        partitions=tuple(_partition(partition, known) for partition in entity.partitions),
     )
 
 

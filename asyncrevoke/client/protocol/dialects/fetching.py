@@ -148,8 +148,13 @@ def _fetched_with_leaders(
             for partition in topic.partitions
         ),
         leaders=tuple(
-            BrokerMetadata(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in entity.node_endpoints
+            BrokerMetadata(
+                node_id=node_endpoint.node_id,
+                host=node_endpoint.host,
+                port=node_endpoint.port,
+                rack=node_endpoint.rack,
+            )
+            for node_endpoint in entity.node_endpoints
         ),
     )
 

@@ -96,7 +96,8 @@ def _versions(entity: ApiVersions0 | ApiVersions3) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error=entity.error_code,
         ranges=_ranges(
-            (each.api_key, each.min_version, each.max_version) for each in entity.api_keys
+            (api_key.api_key, api_key.min_version, api_key.max_version)
+            for api_key in entity.api_keys
         ),
         throttle_time=throttle_time_of(entity),
     )

@@ -40,8 +40,10 @@ def produce_by_id(version: int) -> Dialect:
                 q.TopicProduceData(
                     topic_id=by_id(message.topic_ids, topic.name),
                     partition_data=tuple(
-                        q.PartitionProduceData(index=each.index, records=each.records)
-                        for each in topic.partition_data
+                        q.PartitionProduceData(
+                            index=partition_row.index, records=partition_row.records
+                        )
+                        for partition_row in topic.partition_data
                     ),
                 )
                 for topic in message.topic_data
@@ -89,11 +91,11 @@ def _write(message: Any) -> bytes | None:  # noqa: ANN401 - the ProduceRequest
         if topic_id is None or len(topic_id) != _ID_SIZE:
             return None
         parts += (topic_id, varint_bytes(len(topic.partition_data) + 1))
-        for each in topic.partition_data:
-            if each.records is None:
+        for partition_row in topic.partition_data:
+            if partition_row.records is None:
                 return None
-            size = varint_bytes(len(each.records) + 1)
-            parts += (_INDEX.pack(each.index), size, each.records, _NO_TAGS)
+            size = varint_bytes(len(partition_row.records) + 1)
+            parts += (_INDEX.pack(partition_row.index), size, partition_row.records, _NO_TAGS)
         parts.append(_NO_TAGS)
     parts.append(_NO_TAGS)
     return b"".join(parts)

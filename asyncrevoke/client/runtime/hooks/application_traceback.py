@@ -54,11 +54,11 @@ def _errors_in(error: BaseException) -> list[BaseException]:
     """The error, its causes and the members of groups, as far as they are logged."""
     found: list[BaseException] = [error]
     known = {id(error)}
-    for each in found:
+    for candidate in found:
         members: tuple[BaseException, ...] = ()
-        if isinstance(each, BaseExceptionGroup):
-            members = cast("BaseExceptionGroup[BaseException]", each).exceptions
-        for other in (each.__cause__, each.__context__, *members):
+        if isinstance(candidate, BaseExceptionGroup):
+            members = cast("BaseExceptionGroup[BaseException]", candidate).exceptions
+        for other in (candidate.__cause__, candidate.__context__, *members):
             if other is not None and len(found) < _MOST_CAUSES and id(other) not in known:
                 known.add(id(other))
                 found.append(other)

@@ -76,7 +76,7 @@ class _OneLine:
 
 class EventLog:
     """Writes events to ``logger``. Each line has the ``bound`` values, and the member id once
-    ``core`` has one; None is for what is no member of a group."""
+    ``core`` has one; None is for what is not a member of a group."""
 
     def __init__(
         self,

@@ -275,7 +275,7 @@ class Observers:
 
 
 def check_observer(observer: object) -> Observer:
-    """Raise ConfigError, with a hint, for what is no observer."""
+    """Raise ConfigError, with a hint, for what is not an observer."""
     if not isinstance(observer, Observer):
         call = getattr(observer, "__name__", "it")
         hint = f": call it, {call}()" if isinstance(observer, type) else ""

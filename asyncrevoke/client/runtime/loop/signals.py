@@ -66,16 +66,16 @@ class _SignalHandlers:
             name="asyncrevoke close_timeout",
             daemon=True,
         ).start()
-        for each in drains:
-            each.loop.call_soon_threadsafe(each.drain, signal.Signals(number))
+        for drain in drains:
+            drain.loop.call_soon_threadsafe(drain.drain, signal.Signals(number))
 
 
 def _end_process(number: int, drains: Sequence[_Drain]) -> None:
     """End the process by the signal unless each consumer closes in time."""
     signalled = time.monotonic()
-    for each in drains:
-        deadline = signalled + until_process_ends(each.close_timeout)
-        if not each.left.wait(max(deadline - time.monotonic(), 0)):
+    for drain in drains:
+        deadline = signalled + until_process_ends(drain.close_timeout)
+        if not drain.left.wait(max(deadline - time.monotonic(), 0)):
             os.kill(os.getpid(), number)  # the first signal has restored the default handler
 
 

@@ -143,8 +143,8 @@ class AnsweredVersions:
     def _note(self, address: SocketAddress, version: int) -> None:
         known = (self._versions, self._without_answer, self._comparing)
         if sum(map(len, known)) > _MOST_ADDRESSES:
-            for each in known:
-                each.clear()
+            for candidate in known:
+                candidate.clear()
         self._comparing.discard(address)
         if version >= _FIRST:
             self._versions.pop(address, None)

@@ -137,10 +137,10 @@ async def _addresses(host: str, port: int) -> list[_Address]:
 def _interleaved(addresses: Sequence[_Address]) -> list[_Address]:
     """One address of each family in turn, beginning with the family of the first (RFC 8305)."""
     families: dict[int, list[_Address]] = {}
-    for each in addresses:
-        families.setdefault(each.family, []).append(each)
+    for address in addresses:
+        families.setdefault(address.family, []).append(address)
     turns = chain.from_iterable(zip_longest(*families.values()))
-    return [each for each in turns if each is not None]
+    return [turn for turn in turns if turn is not None]
 
 
 async def _connected(to: _Address) -> socket.socket:

@@ -90,7 +90,7 @@ class OwnershipOracle:
 
     def converted(self, owners: dict[TopicPartition, int], behind: tuple[int, ...]) -> None:
         """The group has become of another kind: what its coordinator does not know to be somebody's
-        it gives away, and members in ``behind`` are no valid ones."""
+        it gives away, and members in ``behind`` are not valid ones."""
         state = self._state
         state.counts["conversions"] += 1
         self._owners = owners

@@ -226,7 +226,7 @@ def test_a_partition_changes_its_owner_only_where_that_makes_it_more_even(group:
 def test_the_order_of_topics_does_not_matter(group: Group) -> None:
     partitions, members = group
     backwards = dict(reversed(partitions.items()))
-    turned = [_with_topics(each, each.subscription.topics[::-1]) for each in members]
+    turned = [_with_topics(member, member.subscription.topics[::-1]) for member in members]
     for assignor in ASSIGNORS.values():
         assert assignor.assign(partitions, members) == assignor.assign(backwards, turned)
 

@@ -110,7 +110,7 @@ def test_a_rejected_commit_is_tried_again_while_the_others_continue() -> None:
             attempts += 1
     assert 4 <= attempts <= 12, "with a backoff of some seconds at most"
     assert len(group.lines(RETRIED)) in (2, 3), "a line in ten seconds"
-    assert group.step().records == [], "it is no error of the iterator"
+    assert group.step().records == [], "it is not an error of the iterator"
 
     group.rejected = frozenset()
     group.advance(10.0)

@@ -59,7 +59,7 @@ class ScriptedBatch:
         return 0
 
     def copy(self) -> None:
-        """Do nothing: it is no view of a response."""
+        """Do nothing: it is not a view of a response."""
 
     def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         if self.corrupt:

@@ -174,7 +174,12 @@ def test_a_response_of_many_batches_is_handled_in_parts(monkeypatch: pytest.Monk
     world = FetchWorld(10)
     instances = world.assign(0, 3, 6, 9)
     world.respond(1, data(0, "0+1 1+1"), data(3, "0+1 1+1"), data(6, "0+3"), data(9, "0+1"))
-    assert [each.buffer.fetch_position for each in instances if each.buffer] == [2, 2, 0, 0]
+    assert [instance.buffer.fetch_position for instance in instances if instance.buffer] == [
+        2,
+        2,
+        0,
+        0,
+    ]
     assert world.fetches() == {}, "the fetch is not over"
     world.advance(0.0)
     world.plan()

@@ -255,7 +255,9 @@ def test_a_single_partition_has_one_fetch_in_flight() -> None:
 def asked(send: Send) -> dict[int, int]:
     """The partitions of a fetch, and their offsets."""
     assert isinstance(send.message, FetchRequest)
-    return {each.partition.partition: each.offset for each in send.message.partitions}
+    return {
+        partition.partition.partition: partition.offset for partition in send.message.partitions
+    }
 
 
 class Log(NamedTuple):
@@ -346,7 +348,9 @@ def test_records_of_all_sizes_take_no_more_than_the_buffer_memory_and_one_fetch(
                 world.plan()
             records = world.take(rng.choice((1, 5, 50)))
             delivered += len(records)
-            most_delivered = max(most_delivered, sum(len(each.value or b"") for each in records))
+            most_delivered = max(
+                most_delivered, sum(len(record.value or b"") for record in records)
+            )
             del records
         peak = tracemalloc.get_traced_memory()[1]
     finally:

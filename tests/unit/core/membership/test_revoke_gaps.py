@@ -141,16 +141,16 @@ def test_gaps_below_what_the_map_has_room_for_are_processed() -> None:
     first = droppable(group, records[2::2])
     assert 0 < first < 1000
     group.core.completion_tracker.abandon_all(
-        group.now, [each for each in records[2::2] if each.offset >= first]
+        group.now, [record for record in records[2::2] if record.offset >= first]
     )
-    finish(group, [each for each in records[::2] if each.offset < first])
+    finish(group, [record for record in records[::2] if record.offset < first])
     group.poll()
     _, request = group.only(OffsetCommitRequest)
     (entry,) = [entry for entry in request.entries if entry.partition == tp(1)]
     known = decode(entry.offset, entry.metadata)
     assert known is not None
     told = {offset for run in known.runs for offset in range(*run)}
-    done = {each.offset for each in records[1::2]} | set(range(first))
+    done = {record.offset for record in records[1::2]} | set(range(first))
     assert told | set(range(entry.offset)) == done, "nothing that is done is repeated"
 
 

@@ -97,7 +97,9 @@ def test_learning_makes_no_object_for_a_partition() -> None:
     for now, epoch in enumerate((5, 6, 6)):
         response = topic("orders", dict.fromkeys(range(3), 1), epoch=epoch)
         learnt(known, float(now), response)
-        assert all(known.leaders[each.partition] is each for each in response.partitions)
+        assert all(
+            known.leaders[partition.partition] is partition for partition in response.partitions
+        )
 
 
 def test_of_a_partition_that_a_response_names_twice_the_latest_leader_is_kept() -> None:

@@ -99,7 +99,7 @@ async def test_results_and_dead_letters_of_a_consumer_share_one_producer(
         for value in (1, 0):
             await t.publish("orders", value)
         assert [each.value for each in t.records("invoices")] == [b"1"]
-        assert [each.value for each in t.dead_letters("orders.dlq")] == [b"0"]
+        assert [dead_letter.value for dead_letter in t.dead_letters("orders.dlq")] == [b"0"]
         await t.advance(10)
         assert t.committed("orders", 0) == 2
     assert len(made) == 1

@@ -207,7 +207,7 @@ async def test_dead_letters_of_a_lost_partition_complete_no_record() -> None:
         await until(lambda: work.running and work.running[0].tracker_id == 2)
         work.end()
         await run.stop()
-        assert [each.tracker_id for each in run.source.completions] == [2]
+        assert [completion.tracker_id for completion in run.source.completions] == [2]
 
 
 async def test_a_handler_that_exits_stops_the_consumer_and_is_no_dead_letter() -> None:

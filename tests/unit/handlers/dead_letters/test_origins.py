@@ -117,7 +117,7 @@ async def test_the_first_record_of_a_retry_topic_with_another_origin_is_logged(
     async with failing.running() as t:
         for _ in range(3):
             await t.publish("orders.retry", "forged", headers=retry_headers("payments"))
-    (line,) = (each for each in caplog.messages if "names an origin" in each)
+    (line,) = (message for message in caplog.messages if "names an origin" in message)
     assert "orders.retry-0" in line
     assert "origin=payments" in line
 

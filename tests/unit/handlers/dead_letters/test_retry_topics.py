@@ -287,7 +287,7 @@ async def test_a_batch_of_records_comes_back_as_the_records_of_the_original_topi
 
     @consumer.handler("orders", batch=True, max_records=2, retry_topic=LATER)
     async def handle(records: list[Record]) -> None:
-        calls.append([(each.topic, each.offset, each.timestamp) for each in records])
+        calls.append([(record.topic, record.offset, record.timestamp) for record in records])
         if len(calls) == 1:
             raise ValueError("bad")
 
@@ -305,7 +305,7 @@ async def test_the_failed_values_of_a_batch_come_back_as_a_batch() -> None:
 
     @consumer.handler("orders", batch=True, max_records=4, retry_topic=LATER, dead_letter="dlq")
     async def handle(values: list[int], records: list[Record], context: HandlerContext) -> None:
-        where = [f"{each.topic}@{each.offset}" for each in records]
+        where = [f"{record.topic}@{record.offset}" for record in records]
         calls.append((t.time, values, where, context.attempt))
         bad = {n: ValueError(f"{value}") for n, value in enumerate(values) if value % 2}
         if bad:

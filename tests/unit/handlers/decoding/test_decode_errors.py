@@ -70,7 +70,7 @@ class Data:
 
     def __post_init__(self) -> None:
         if self.number < 0:
-            raise ValueError(f"{SECRET} is no number")
+            raise ValueError(f"{SECRET} is not a number")
 
 
 def json_of(value: object) -> bytes:

@@ -58,7 +58,7 @@ async def test_handlers_get_what_they_are_annotated_with() -> None:
     async with TestConsumer(consumer) as t:
         await t.publish("views", b"scan")
         await t.publish("bytes", b"scan")
-    assert [type(each) for each in given] == [memoryview, bytes]
+    assert [type(given_item) for given_item in given] == [memoryview, bytes]
 
 
 def test_a_dead_letter_has_a_copy_of_the_value() -> None:

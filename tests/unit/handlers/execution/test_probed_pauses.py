@@ -225,7 +225,9 @@ async def test_a_pause_takes_virtual_time_and_health_names_the_partition() -> No
         await t.publish("orders", "x", partition=0)
         await t.publish("orders", "y", partition=0)
         await t.publish("orders", "z", partition=1)
-        assert [str(each) for each in consumer.health().paused_partitions] == ["orders-0"]
+        assert [
+            str(paused_partition) for paused_partition in consumer.health().paused_partitions
+        ] == ["orders-0"]
         await t.advance(70)
         assert not t.committed("orders", 0)
         (pause,) = consumer.health().failure_pauses

@@ -203,7 +203,7 @@ async def test_a_handler_that_is_lost_and_timed_out_at_once_is_lost(lost_first: 
         await until(lambda: len(work.started) == 2)
         work.end()
         await run.stop()
-        assert [each.tracker_id for each in run.source.completions] == [2]
+        assert [completion.tracker_id for completion in run.source.completions] == [2]
 
 
 async def test_max_handler_time_limits_batches_too() -> None:

@@ -78,7 +78,7 @@ async def test_each_further_attempt_is_a_call_of_its_own() -> None:
         await turns()
         run.clock.advance(2)
         await turns()
-        assert [each[1:] for each in tracer.calls] == [(1, 1), (1, 2)]
+        assert [call[1:] for call in tracer.calls] == [(1, 1), (1, 2)]
         assert sorted(work.offsets) == [1, 1, 2, 2]
         work.end()
         await run.stop()
@@ -117,4 +117,4 @@ async def test_tasks_of_a_task_group_are_chosen_one_by_one() -> None:
     async with tasks:
         for each in records:
             assert await tasks.submit(bill, each)
-    assert [each[1:] for each in tracer.calls] == [(1, 1), (3, 1)]
+    assert [call[1:] for call in tracer.calls] == [(1, 1), (3, 1)]

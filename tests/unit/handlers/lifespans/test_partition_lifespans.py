@@ -143,7 +143,7 @@ async def test_a_lifespan_begins_at_the_offset_of_the_users_own_database() -> No
         await t.restart(service.consumer)
         await t.advance(1)
     assert "enter 0 at 5" in service.events
-    assert [each for each in service.events if "handle" in each] == [
+    assert [event for event in service.events if "handle" in event] == [
         "handle 0:2",
         "handle 0:3",
         "handle 0:4",

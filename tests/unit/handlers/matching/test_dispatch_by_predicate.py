@@ -229,8 +229,8 @@ async def test_each_handler_of_a_topic_has_its_own_policy_and_results() -> None:
         await t.publish("orders", "1", key="a", headers=CREATED, partition=0)
         await t.publish("orders", "2", key="b", headers=DELETED, partition=0)
         await t.advance(5)
-        assert [each.value for each in t.records("deletions")] == [b"deleted 2"]
-        assert [each.value for each in t.dead_letters("orders.dlq")] == [b"1"]
+        assert [record.value for record in t.records("deletions")] == [b"deleted 2"]
+        assert [dead_letter.value for dead_letter in t.dead_letters("orders.dlq")] == [b"1"]
         assert t.committed("orders", 0) == 2
     assert seen == [("created", 1), ("created", 2)]
 

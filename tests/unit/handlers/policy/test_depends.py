@@ -102,7 +102,7 @@ async def test_a_dependency_that_fails_is_a_failure_of_its_record() -> None:
 
 
 async def offsets(records: list[Record]) -> list[int]:
-    return [each.offset for each in records]
+    return [record.offset for record in records]
 
 
 async def test_batches_get_dependencies_too() -> None:

@@ -293,7 +293,7 @@ def test_a_value_that_cannot_be_middleware_is_a_config_error_with_the_fix() -> N
 
     async def one_parameter(call_next: CallNext) -> None: ...
 
-    with pytest.raises(ConfigError, match=r"no async function.*async def timing"):
+    with pytest.raises(ConfigError, match=r"not an async function.*async def timing"):
         consumer.middleware(sync)  # type: ignore[type-var]
     with pytest.raises(ConfigError, match=r"other parameters.*call_next"):
         consumer.middleware(one_parameter)  # type: ignore[type-var]

@@ -152,7 +152,10 @@ async def test_a_lost_partition_does_not_count_for_limits() -> None:
         await until(lambda: len(work.started) == 3)
         work.end()
         await run.stop()
-        assert [each.topic_partition for each in run.source.completions] == [OTHERS, OTHERS]
+        assert [completion.topic_partition for completion in run.source.completions] == [
+            OTHERS,
+            OTHERS,
+        ]
 
 
 async def test_cancelling_the_runner_leaves_no_timer_of_the_rate() -> None:

@@ -96,6 +96,6 @@ class ScriptedResultsBroker(ScriptedSockets):
             errors = [self.errors[r.value or b""] for r in records if r.value in self.errors]
             responses[partition] = errors[0] if errors else ErrorCode.none
             if not errors:
-                self.written += [(partition.topic, each.key, each.value) for each in records]
-                self.headers += [list(each.headers) for each in records]
+                self.written += [(partition.topic, record.key, record.value) for record in records]
+                self.headers += [list(record.headers) for record in records]
         return produce_response(responses)  # type: ignore[arg-type]

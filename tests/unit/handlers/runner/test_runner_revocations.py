@@ -203,7 +203,7 @@ async def test_a_worker_runs_other_records_after_its_handler_was_cancelled() -> 
         await until(lambda: work.running and work.running[0].tracker_id == 2)
         work.end()
         await run.stop()
-        assert [each.tracker_id for each in run.source.completions] == [2]
+        assert [completion.tracker_id for completion in run.source.completions] == [2]
 
 
 async def test_a_worker_undoes_the_cancellation_of_a_lost_record() -> None:

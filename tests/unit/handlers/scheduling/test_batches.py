@@ -38,7 +38,7 @@ async def test_a_batch_is_handled_when_it_is_full_or_its_first_record_has_waited
         await until(lambda: work.running == [[3]])
         work.end()
         await run.stop()
-        assert [each.offset for each in run.source.completions] == [0, 1, 2, 3]
+        assert [completion.offset for completion in run.source.completions] == [0, 1, 2, 3]
 
 
 async def test_the_wait_counts_from_the_first_record_and_not_from_the_last() -> None:
@@ -182,7 +182,11 @@ async def _any_schedule(data: st.DataObject) -> None:
                 while any(each == partition for each in work.partitions):
                     work.end(partition=partition)
                     await turns(40)
-                assert [each for each in left if source.state_of(each) is RecordState.PENDING] == []
+                assert [
+                    remaining
+                    for remaining in left
+                    if source.state_of(remaining) is RecordState.PENDING
+                ] == []
                 source.revoking.discard(partition)
                 tracker[partition] += 1
             elif step == "lose":

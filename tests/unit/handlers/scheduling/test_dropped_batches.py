@@ -95,7 +95,7 @@ async def test_the_batch_of_a_lost_partition_is_cancelled_and_a_new_assignment_i
         await until(lambda: work.running == [[0, 1, 2]])
         work.end()
         await run.stop()
-        assert [each.tracker_id for each in run.source.completions] == [2, 2, 2]
+        assert [completion.tracker_id for completion in run.source.completions] == [2, 2, 2]
 
 
 async def test_closing_drops_collected_records() -> None:

@@ -37,7 +37,7 @@ async def test_after_a_batch_error_failed_values_are_retried_and_the_others_are_
         await until(lambda: work.running)
         work.end(BatchError({2: BOOM, 0: BOOM}))
         await until(lambda: run.clock.timers)
-        assert [each.offset for each in run.source.completions] == [1, 3]
+        assert [completion.offset for completion in run.source.completions] == [1, 3]
         await turns()
         assert work.running == [], "the partition waits"
         run.clock.advance(1)
@@ -110,7 +110,7 @@ async def test_skipped_values_are_completed_and_the_partition_continues() -> Non
         await until(lambda: work.running)
         work.end(BatchError({1: BOOM}))
         await until(lambda: work.running == [[3, 4, 5]])
-        assert sorted(each.offset for each in run.source.completions) == [0, 1, 2]
+        assert sorted(completion.offset for completion in run.source.completions) == [0, 1, 2]
         work.end()
         await run.stop()
 

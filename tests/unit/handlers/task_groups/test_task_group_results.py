@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def offsets(pairs: AsyncIterator[tuple[Record, int]]) -> list[tuple[int, int]]:
-    return [(each.offset, result) async for each, result in pairs]
+    return [(pair.offset, result) async for pair, result in pairs]
 
 
 async def test_map_yields_results_in_the_order_of_the_records(setting: Setting) -> None:

@@ -107,9 +107,9 @@ class Publishing:
 
     def sent(self) -> Outgoing:
         (outgoing,) = (
-            each
-            for each in self.core.requests(self.now)
-            if isinstance(each.message, ProduceRequest)
+            request
+            for request in self.core.requests(self.now)
+            if isinstance(request.message, ProduceRequest)
         )
         return outgoing
 

@@ -74,7 +74,7 @@ async def test_a_handler_s_record_is_named_in_log_listener_and_health(
         (told,) = listener.told
         assert [each._replace(seconds=0) for each in told] == [one._replace(seconds=0)]
         assert 5 <= told[0].seconds < 7
-        (line,) = [each.getMessage() for each in caplog.records]
+        (line,) = [record.getMessage() for record in caplog.records]
         assert line.startswith("revocation delayed by in-flight record")
         assert "partition=orders-0 offset=1" in line
         assert f"handler={one.handler}" in line
@@ -94,8 +94,8 @@ async def test_of_a_task_group_it_is_the_function_that_was_submitted() -> None:
     async def loop() -> None:
         async with consumer.task_group() as tasks:
             async for batch in consumer:
-                for each in batch.records:
-                    await tasks.submit(slow, each, 10)
+                for record in batch.records:
+                    await tasks.submit(slow, record, 10)
 
     async with TestConsumer(consumer, partitions=1) as t:
         looping = asyncio.create_task(loop())
@@ -192,7 +192,7 @@ async def test_what_closing_waits_for_is_named_too(caplog: pytest.LogCaptureFixt
             await t.publish("orders", b"1")
     ((one,),) = listener.told
     assert one[:3] == ("orders", 0, 0)
-    assert [each.getMessage().partition(" group")[0] for each in caplog.records] == [
+    assert [record.getMessage().partition(" group")[0] for record in caplog.records] == [
         "revocation delayed by in-flight record"
     ]
 

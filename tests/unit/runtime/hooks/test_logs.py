@@ -78,7 +78,7 @@ async def test_each_step_of_a_rebalance_is_logged_with_group_member_and_partitio
             member = t._session.core.group_metadata().member_id
             assert member
             for event in "revocation requested", "revocation announced", "released":
-                (line,) = [each for each in caplog.messages if each.startswith(event)]
+                (line,) = [message for message in caplog.messages if message.startswith(event)]
                 assert "orders-0" in line
                 assert "group=billing" in line
                 assert f"member={member}" in line
@@ -91,7 +91,9 @@ async def test_the_revocation_of_two_partitions_is_announced_in_one_line(
         with caplog.at_level(logging.DEBUG):
             await t.revoke(("orders", 0), ("orders", 1))
             await t.advance(1)
-        (line,) = [each for each in caplog.messages if each.startswith("revocation announced")]
+        (line,) = [
+            message for message in caplog.messages if message.startswith("revocation announced")
+        ]
         assert "partitions=orders-0,orders-1" in line
 
 
@@ -99,7 +101,7 @@ async def test_a_failed_handler_is_logged_with_its_record(caplog: pytest.LogCapt
     async with TestConsumer(billing()) as t:
         await t.publish("orders", b"bad", partition=2)
         await t.advance(5)
-    lines = [each for each in caplog.messages if each.startswith("handler failed")]
+    lines = [message for message in caplog.messages if message.startswith("handler failed")]
     assert len(lines) == 2
     for line in lines:
         assert "partition=orders-2" in line

@@ -49,7 +49,7 @@ class Everything(Observer):
         self.ticks += 1
 
     def on_handlers_completed(self, handler: str, topic: str, seconds: Sequence[float]) -> None:
-        self.times += [(topic, each) for each in seconds]
+        self.times += [(topic, second) for second in seconds]
 
     def on_handler_error(
         self, handler: str, what: HandledItem, seconds: float, error: BaseException
@@ -109,7 +109,9 @@ async def test_an_observer_sees_how_partitions_stand() -> None:
         await t.publish("orders", b"1", partition=0)
         assert seen.consumer is not None
         assert (seen.consumer.group_id, seen.consumer.client_id) == ("billing", "asyncrevoke")
-        status = {each.partition: each for each in seen.consumer.snapshot().partitions}
+        status = {
+            partition.partition: partition for partition in seen.consumer.snapshot().partitions
+        }
         assert len(status) == 4
         first = status[TopicPartition("orders", 0)]
         assert (first.revoking, first.in_flight, first.oldest, first.lag) == ("", 1, 0, 0)
@@ -133,7 +135,7 @@ async def test_an_observer_is_called_for_failure_decisions_and_failed_sends() ->
         assert len(t.dead_letters("orders.dlq")) == 1
     assert [decision for _, decision in seen.decisions] == ["retried", "dead_lettered"]
     assert [type(error) for *_, error in seen.raises] == [LookupError, LookupError]
-    assert seen.times == [], "sending is no call"
+    assert seen.times == [], "sending is not a call"
 
 
 async def test_of_several_topics_each_call_is_timed_once_also_beside_records_that_are_sent_on() -> (

@@ -33,7 +33,7 @@ class Asking(RebalanceListener):
 
     async def _ask(self, kind: str, partitions: frozenset[TopicPartition]) -> None:
         assert self.consumer is not None
-        self.said[kind] = {each: self.consumer.position(each) for each in partitions}
+        self.said[kind] = {partition: self.consumer.position(partition) for partition in partitions}
         await asyncio.sleep(0.1)
         assert self.consumer.position(min(partitions)) == self.said[kind][min(partitions)]
         self.afterwards.append(asyncio.create_task(self._position_later(min(partitions))))

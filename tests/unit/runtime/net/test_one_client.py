@@ -27,4 +27,4 @@ def test_no_module_uses_more_of_aiokafka_than_its_codec_and_the_class_of_token_p
 def imported(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom):
         return [node.module or ""]
-    return [each.name for each in node.names] if isinstance(node, ast.Import) else []
+    return [name.name for name in node.names] if isinstance(node, ast.Import) else []

@@ -19,10 +19,15 @@ FACTS = {"alive_until", "blocking_records", "health", "revocation_ends_in"}
 def functions(path: Path) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """All methods and functions of a module, with the class that they are in."""
     return [
-        (f"{owner.name}.{each.name}" if isinstance(owner, ast.ClassDef) else each.name, each)
+        (
+            f"{owner.name}.{iter_child_node.name}"
+            if isinstance(owner, ast.ClassDef)
+            else iter_child_node.name,
+            iter_child_node,
+        )
         for owner in ast.walk(ast.parse(path.read_text("utf-8")))
-        for each in ast.iter_child_nodes(owner)
-        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for iter_child_node in ast.iter_child_nodes(owner)
+        if isinstance(iter_child_node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
 
 
@@ -51,7 +56,7 @@ def chain(node: ast.expr) -> list[str]:
 
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """The names of the parameters without ``self``."""
-    return [each.arg for each in function.args.args if each.arg != "self"]
+    return [arg.arg for arg in function.args.args if arg.arg != "self"]
 
 
 def test_what_follows_from_a_call_is_decided_where_its_effects_are_taken() -> None:

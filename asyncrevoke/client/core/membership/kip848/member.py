@@ -79,7 +79,7 @@ class ConsumerGroupMembership:
     """One member of a consumer group.
 
     The client makes ``member_id`` once, and keeps it when the member is fenced. With
-    ``has_fallback`` a group that does not offer this protocol is no error.
+    ``has_fallback`` a group that does not offer this protocol is not an error.
     """
 
     def __init__(

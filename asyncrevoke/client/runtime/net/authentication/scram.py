@@ -104,7 +104,7 @@ class ScramExchange:
                 f"the salt of its SCRAM challenge has {len(salt)} bytes, not 1 to {_LONGEST_SALT}"
             )
         if not (count.isascii() and count.isdigit()) or len(count) > 10:
-            raise ScramError("the iterations of its SCRAM challenge are no number")
+            raise ScramError("the iterations of its SCRAM challenge are not a number")
         iterations = int(count)
         if iterations < FEWEST_ITERATIONS:
             raise ScramError(
@@ -167,7 +167,7 @@ def _text(challenge: bytes | None) -> str:
     try:
         return challenge.decode()
     except UnicodeDecodeError as error:
-        raise ScramError("its SCRAM message is no text") from error
+        raise ScramError("its SCRAM message is not text") from error
 
 
 def _decoded(text: str, what: str) -> bytes:

@@ -291,7 +291,7 @@ def test_many_small_subscriptions_displace_no_topics_of_the_leader() -> None:
         leader=MEMBER,
         member_id=MEMBER,
         members=(
-            *(another(each, f"m-{n}") for n, each in enumerate(others)),
+            *(another(other, f"m-{n}") for n, other in enumerate(others)),
             another(ours, MEMBER),
             another(ours, "m-z"),
         ),
