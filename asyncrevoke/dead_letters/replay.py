@@ -153,7 +153,7 @@ class Replay:
         _check_journal(journal, ranges)
         read = {partition: offsets.start for partition, offsets in ranges.items()}
         async for found in self._letters.read(ranges):
-            chosen = [each for letter in found if (each := await self._choose(letter, journal))]
+            chosen = [one for letter in found if (one := await self._choose(letter, journal))]
             size = self._at_once()
             for first in range(0, len(chosen), size):
                 if self._is_over():
@@ -222,7 +222,7 @@ class Replay:
             return
         await self._keep_rate(len(letters))
         if journal is not None:
-            journal.sending((each.record.partition, each.record.offset) for each in letters)
+            journal.sending((letter.record.partition, letter.record.offset) for letter in letters)
         delivery = CompleteDelivery()
         queued = 0
         try:

@@ -136,7 +136,7 @@ class ReplayJournal:
             _Sent(partition, offset, *where, at if at >= 0 else None)
             for partition, offset, where, at in sent
         ]
-        self._write([*lines, *(_NotSent(*each) for each in not_sent)])
+        self._write([*lines, *(_NotSent(*fields) for fields in not_sent)])
 
     def _write(self, lines: Sequence[_Line]) -> None:
         if self._file is None:

@@ -43,7 +43,7 @@ class TimestampLimits:
     @classmethod
     def of(cls, topic: str, settings: Mapping[str, str], wall_clock: Callable[[], float]) -> Self:
         """The limits in the configuration of a topic. Raises DeadLettersError."""
-        policies = [each.strip() for each in settings.get(_CLEANUP, "delete").split(",")]
+        policies = [policy.strip() for policy in settings.get(_CLEANUP, "delete").split(",")]
         retention = _number(topic, settings, _RETENTION)
         return cls(
             topic,
@@ -78,9 +78,9 @@ class TimestampLimits:
 
 
 def _limit(topic: str, settings: Mapping[str, str], name: str) -> tuple[str, int]:
-    for each in (name, _DIFFERENCE):
-        if each in settings:
-            return each, _number(topic, settings, each)
+    for setting in (name, _DIFFERENCE):
+        if setting in settings:
+            return setting, _number(topic, settings, setting)
     # A broker without these options, as some that are compatible with Kafka.
     return name, _UNLIMITED
 

@@ -193,7 +193,11 @@ class Router:
             _check_topic(topic, [*self._by_topic.get(topic, ()), *new])
         patterns = dict.fromkeys(handler.pattern for handler in added if handler.pattern)
         for pattern in patterns:
-            of_pattern = [each for each in (*self._handlers, *added) if each.pattern == pattern]
+            of_pattern = [
+                registered
+                for registered in (*self._handlers, *added)
+                if registered.pattern == pattern
+            ]
             check_shared_topic(pattern.pattern, of_pattern)
 
 

@@ -34,14 +34,14 @@ def members(annotation: object) -> tuple[object, ...]:
         return members(get_args(found)[0])
     if get_origin(found) in (Union, types.UnionType):
         of = [member for one in get_args(found) for member in members(one)]
-        return tuple(each for at, each in enumerate(of) if each not in of[:at])
+        return tuple(member for at, member in enumerate(of) if member not in of[:at])
     return (types.NoneType if found is None else found,)
 
 
 def the_type(annotation: object) -> object:
     """The one type of an annotation, be it optional or not; a union of several types as it is."""
     of = members(annotation)
-    several = [each for each in of if each is not types.NoneType] or of
+    several = [member for member in of if member is not types.NoneType] or of
     return several[0] if len(several) == 1 else expanded(annotation)
 
 

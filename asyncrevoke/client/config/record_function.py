@@ -23,8 +23,8 @@ def check_record_function(option: str, function: object, field: str, instead: st
         )
     name = function_name(function)
     method: object = getattr(function, "__call__", None)  # noqa: B004 - the method itself
-    for each in (function, method):
-        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+    for callee in (function, method):
+        if inspect.iscoroutinefunction(callee) or inspect.isasyncgenfunction(callee):
             raise ConfigError(f"{option}={name} is async, and {option} is sync: {instead}")
     try:
         signature = _signature(function)

@@ -70,7 +70,7 @@ def encode_headers(
 def _kinds(pair: object) -> str:
     """The types of a header: an error does not show its content."""
     if isinstance(pair, tuple):
-        kinds = (type(each).__name__ for each in cast("tuple[object, ...]", pair))
+        kinds = (type(part).__name__ for part in cast("tuple[object, ...]", pair))
         return f"tuple of {', '.join(kinds)}"
     return type(pair).__name__
 

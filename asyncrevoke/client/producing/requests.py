@@ -87,12 +87,12 @@ def partition_responses(response: ProduceResponse) -> dict[TopicPartition, Parti
     responses: dict[TopicPartition, PartitionResponse] = {}
     repeated: set[TopicPartition] = set()
     for topic in response.responses:
-        for each in topic.partition_responses:
-            partition = TopicPartition(topic.name, each.index)
+        for entry in topic.partition_responses:
+            partition = TopicPartition(topic.name, entry.index)
             if partition in responses:
                 repeated.add(partition)
             responses[partition] = PartitionResponse(
-                each.error_code, each.error_message, each.base_offset
+                entry.error_code, entry.error_message, entry.base_offset
             )
     for partition in repeated:
         del responses[partition]
@@ -155,8 +155,10 @@ def produce_response(
         )
     return ProduceResponse(
         responses=tuple(
-            produced.TopicProduceResponse(name=TopicName(topic), partition_responses=tuple(each))
-            for topic, each in topics.items()
+            produced.TopicProduceResponse(
+                name=TopicName(topic), partition_responses=tuple(responses)
+            )
+            for topic, responses in topics.items()
         )
     )
 

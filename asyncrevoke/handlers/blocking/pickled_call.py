@@ -128,7 +128,7 @@ class _RaisedParts:
     def of(cls, error: Exception, trace: str) -> _RaisedParts:
         """The parts of an exception."""
         kind = type(error)
-        slots = [name for each in kind.__mro__ for name in _slots(each) if hasattr(error, name)]
+        slots = [name for base in kind.__mro__ for name in _slots(base) if hasattr(error, name)]
         state = {name: cast("object", getattr(error, name)) for name in slots}
         return cls(kind, error.args, {**vars(error), **state}, trace)
 
@@ -139,7 +139,7 @@ class _RaisedParts:
     def error(self) -> Exception:
         """Make the exception."""
         kind, args, state = self._parts
-        built_in = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+        built_in = next(base for base in kind.__mro__ if base.__module__ == "builtins")
         made = cast("type[Exception]", built_in).__new__(kind, *args)
         for name, value in state.items():
             object.__setattr__(made, name, value)

@@ -102,7 +102,7 @@ def retry_history(record: Record) -> RetryHistory | None:
     # Any program may write to the topic: the library writes no number that Kafka's fields cannot
     # hold.
     if not (
-        all(0 <= int(each) <= MAX_COUNT for each in (partition, calls, reads))
+        all(0 <= int(number) <= MAX_COUNT for number in (partition, calls, reads))
         and 0 <= int(offset) <= _MAX_INT64
         and -1 <= int(timestamp) <= _MAX_INT64
     ):

@@ -53,7 +53,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
             "to receive the record, annotate it Record of asyncrevoke"
         )
     optional = types.NoneType in of
-    if len(of) - optional > 1 and (mixed := [each for each in _WITHOUT_JSON if each in of]):
+    if len(of) - optional > 1 and (mixed := [kind for kind in _WITHOUT_JSON if kind in of]):
         raise ConfigError(
             f"{whose} is annotated {annotation_name(annotation)}, which cannot be decoded: "
             f"{annotation_name(mixed[0])} is not read from JSON, and the other types are: annotate "

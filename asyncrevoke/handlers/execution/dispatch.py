@@ -132,11 +132,11 @@ class Dispatcher:
         handler = self._lookup.find(topic)
         matcher = self._lookup.matcher_of(topic)
         handlers = (handler,) if matcher is None else matcher.handlers
-        for each in handlers:
-            sends = each.dead_letter is not None or each.retry_topic is not None
+        for one in handlers:
+            sends = one.dead_letter is not None or one.retry_topic is not None
             if sends and not self._can_send:
                 raise ConfigError(
-                    f"{each.name} has a dead letter topic or a retry topic, and nothing sends to it"
+                    f"{one.name} has a dead letter topic or a retry topic, and nothing sends to it"
                 )
         self._handlers[topic] = handler
         if self.call_times is not None:
@@ -144,15 +144,15 @@ class Dispatcher:
         if self._recorder is not None:
             order_by = self._order_by if handler.order_by is INHERIT else handler.order_by
             order = "function" if callable(order_by) else order_by
-            names = ", ".join(each.name for each in handlers)
+            names = ", ".join(one.name for one in handlers)
             self._recorder.handler_registered(topic, names, order)
         if matcher is None:
             self._prepare_calls(topic, handler)
         else:
             self.matchers[topic] = matcher
-            for each in handlers:
+            for one in handlers:
                 # The attempts of a record have its handler.
-                self._invoker.prepare(topic, each, self._publisher_for(each))
+                self._invoker.prepare(topic, one, self._publisher_for(one))
             batches = handler.batch is not None
             first = self._recorded(self._first_call_of_shared_topic, batches=batches)
             self.calls[topic] = first, None
@@ -171,7 +171,7 @@ class Dispatcher:
         if matcher is None:
             return handler.name
         chosen = self._backlog.handler_at(partition, offset)
-        return ", ".join(each.name for each in matcher.handlers) if chosen is None else chosen.name
+        return ", ".join(one.name for one in matcher.handlers) if chosen is None else chosen.name
 
     def _publisher_for(self, handler: Handler) -> ResultPublisher | None:
         return self._publisher if handler.publish_to is not None else None

@@ -125,8 +125,8 @@ class ResultPublisher:
             return
         delivery = self._producer.delivery(handler)
         with self._producer.spans(in_call=True) as spans:
-            for each in _as_list(value):
-                await self._queue(topic, each, record, spans, delivery)
+            for result in _as_list(value):
+                await self._queue(topic, result, record, spans, delivery)
             await delivery.wait()
 
     async def _queue(
@@ -182,5 +182,5 @@ def _as_list(value: object) -> list[object]:
     if value is None:
         return []
     if isinstance(value, list):
-        return [each for each in cast("list[object]", value) if each is not None]
+        return [result for result in cast("list[object]", value) if result is not None]
     return [value]

@@ -64,7 +64,7 @@ def value_tags(annotation: object) -> ValueTags | None:
 def common_field(tags: Sequence[ValueTags]) -> TagField | None:
     """The first field in which no two of these have the same tag; None if there is none."""
     for field in tags[0].by_field:
-        of_all = [each.by_field.get(field) for each in tags]
+        of_all = [tag.by_field.get(field) for tag in tags]
         named = [values for values in of_all if values is not None]
         if len(named) == len(tags) and len({tag for values in named for tag in values}) == sum(
             map(len, named)

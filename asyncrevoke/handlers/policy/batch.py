@@ -88,7 +88,7 @@ class HandlerBatch:
     @property
     def unfinished(self) -> list[Record]:
         """All records that are neither done nor abandoned."""
-        return [*(each.record for each in self.unsent), *self.records]
+        return [*(unsent.record for unsent in self.unsent), *self.records]
 
     def start_call(self, count: int) -> list[Record]:
         """Begin a call with the first ``count`` records, and return these."""

@@ -63,7 +63,7 @@ def collecting(function: HandlerFunction) -> HandlerFunction:
 
     @functools.wraps(function)
     async def collect(*args: object, **named: object) -> object:
-        return [each async for each in generate(*args, **named)]
+        return [result async for result in generate(*args, **named)]
 
     return collect
 

@@ -132,10 +132,10 @@ class BatchAssembler:
             return []
         tracker_id = everything[-1][1].tracker_id
         dropped: list[Record] = []
-        for each in everything:
-            record = each[1]
+        for entry in everything:
+            record = entry[1]
             if record.offset < offset and record.tracker_id == tracker_id:
-                collected.records.append(each)
+                collected.records.append(entry)
             else:
                 dropped.append(record)
         collected.ends = True

@@ -130,7 +130,7 @@ class ReadyEntries:
     def replace(self, replacement: Callable[[Entry], Entry | None]) -> None:
         """Replace each entry, or remove it if ``replacement`` returns None; the order stays."""
         for entries in (self.next, *(part.ready for part in self._rotation)):
-            replaced = [each for entry in entries if (each := replacement(entry)) is not None]
+            replaced = [new for entry in entries if (new := replacement(entry)) is not None]
             entries.clear()
             entries.extend(replaced)
         for part in [part for part in self._rotation if not part.ready]:

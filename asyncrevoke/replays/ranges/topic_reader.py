@@ -165,8 +165,8 @@ class TopicReader:
         if since is not None and until is not None and until <= since:
             raise ConfigError("until= is not after since=: nothing can be between them")
         whole = await consumer.offset_ranges(partitions)
-        starts = {tp: each.start for tp, each in whole.items()}
-        stops = {tp: each.stop for tp, each in whole.items()}
+        starts = {tp: whole_range.start for tp, whole_range in whole.items()}
+        stops = {tp: whole_range.stop for tp, whole_range in whole.items()}
         if since is not None:
             starts |= await _offsets_at(consumer, since, stops)
             clock = consumer.wall_clock

@@ -275,7 +275,7 @@ class PartitionInstance:
     @property
     def delivered_to(self) -> int:
         """The offset up to which the log was delivered, also while records are read again."""
-        positions = (each.position for each in (self.tracker, self.buffer) if each is not None)
+        positions = (kept.position for kept in (self.tracker, self.buffer) if kept is not None)
         return max(positions, default=0)
 
     @property

@@ -59,15 +59,15 @@ def produce_by_id(version: int) -> Dialect:
                         name=name,
                         partition_responses=tuple(
                             named.PartitionProduceResponse(
-                                index=each.index,
-                                error_code=each.error_code,
-                                base_offset=each.base_offset,
-                                log_append_time=each.log_append_time,
-                                log_start_offset=each.log_start_offset,
+                                index=entry.index,
+                                error_code=entry.error_code,
+                                base_offset=entry.base_offset,
+                                log_append_time=entry.log_append_time,
+                                log_start_offset=entry.log_start_offset,
                                 record_errors=(),
-                                error_message=each.error_message,
+                                error_message=entry.error_message,
                             )
-                            for each in topic.partition_responses
+                            for entry in topic.partition_responses
                         ),
                     )
                     for topic in response.responses

@@ -26,7 +26,7 @@ def logged_exception(
     """What logging formats for ``error``: the traceback of the application's code, and at most
     8,000 characters of the text of each error."""
     shown = reportable(error)
-    if any(len(_text(each)) > LONGEST_MESSAGE for each in _errors_in(shown)):
+    if any(len(_text(cause)) > LONGEST_MESSAGE for cause in _errors_in(shown)):
         shown = _shortened(shown, _MOST_CAUSES)
     return type(shown), shown, application_traceback(error)
 

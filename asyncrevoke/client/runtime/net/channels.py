@@ -355,7 +355,7 @@ class Channels:
         else:
             successor.add_done_callback(lambda opening: _throttle(opening, until))
         held.retire()
-        self._retired = [each for each in self._retired if each[1].connected]
+        self._retired = [retired for retired in self._retired if retired[1].connected]
         if held.connected:
             self._retired.append((key, held))
 

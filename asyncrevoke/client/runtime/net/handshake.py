@@ -367,7 +367,9 @@ def _lower(version: int, response: ApiVersionsResponse) -> int:
             f"it offers versions {lowest} to {highest} of ApiVersions, this client asks in"
             f" {_OLDEST} to {version}: upgrade asyncrevoke"
         )
-    return max((each for each in _VERSIONS if each <= highest and each < version), default=_OLDEST)
+    return max(
+        (known for known in _VERSIONS if known <= highest and known < version), default=_OLDEST
+    )
 
 
 def _check(error: ErrorCode, said: str, request: str) -> None:

@@ -109,7 +109,7 @@ class ThrottledRequests:
     def discard(self, request: PendingRequest) -> bool:
         """Forget a request that is not wanted any more. Returns whether it has waited here."""
         count = len(self._waiting)
-        self._waiting = deque(each for each in self._waiting if each[0] is not request)
+        self._waiting = deque(waiting for waiting in self._waiting if waiting[0] is not request)
         return len(self._waiting) < count
 
     def clear(self) -> list[PendingRequest]:

@@ -65,7 +65,7 @@ class FailedAddresses:
     def sorted(self, addresses: Iterable[_Address]) -> list[_Address]:
         """Those that have not failed first, in their order."""
         failed = {address: turn for turn, address in enumerate(list(self._failed), 1)}
-        return sorted(addresses, key=lambda each: failed.get(each.address, 0))
+        return sorted(addresses, key=lambda found: failed.get(found.address, 0))
 
 
 FAILED_ADDRESSES: Final = FailedAddresses()
