@@ -6,7 +6,7 @@ import itertools
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
@@ -32,6 +32,29 @@ _ATTRIBUTES_AT: Final = 21
 _IDENTITY: Final = struct.Struct(">qhi")
 _IDENTITY_AT: Final = 43
 _CRC: Final = struct.Struct(">I")
+
+
+class _Added(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+class _Builder(Protocol):
+    """aiokafka's compiled builder; ``append`` returns None if the batch is full."""
+
+    def append(
+        self,
+        offset: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        /,
+    ) -> _Added | None: ...
+
+    def size(self) -> int: ...
+
+    def build(self) -> bytearray: ...
 
 
 class ResultSink(Protocol):
@@ -96,7 +119,7 @@ class ResultBatch:
     def __init__(self, expires_at: float, compression: int, limit: int = BATCH_BYTES) -> None:
         self.compression = compression
         builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, 0, limit)
-        self._builder: DefaultRecordBatchBuilder | None = builder
+        self._builder: _Builder | None = cast("_Builder", builder)
         self._build: Callable[[], bytearray] | None = self._builder.build
         self._written: bytearray | None = None
         self._is_compressing = False
@@ -148,7 +171,7 @@ class ResultBatch:
             return 0
         self.count += 1
         self._tokens_for(sink).append(token)
-        size: int = added.size
+        size = added.size
         self.size += size
         return size
 
@@ -164,7 +187,7 @@ class ResultBatch:
         assert self._builder is not None
         tokens, size = self._before_adding
         self.count += len(self._tokens) - tokens
-        grown: int = self._builder.size() - size
+        grown = self._builder.size() - size
         self.size += grown
         return grown
 

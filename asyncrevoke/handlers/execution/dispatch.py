@@ -273,9 +273,12 @@ class Dispatcher:
             return call
         if recorder.strict:
             return partial(self._call_when_recorded, recorder, call)
-        began = cast("Callable[[Item], object]", recorder.handler_started)
-        if batches:
-            began = lambda item: recorder.handlers_started(unfinished_records(item))  # noqa: E731
+
+        def began_batch(item: Item) -> None:
+            recorder.handlers_started(unfinished_records(item))
+
+        began_record = cast("Callable[[Item], object]", recorder.handler_started)
+        began = began_batch if batches else began_record
 
         def recorded(item: Item) -> Awaitable[object]:
             began(item)

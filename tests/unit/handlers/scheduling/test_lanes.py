@@ -396,7 +396,7 @@ def test_any_sequence_of_calls_keeps_the_order_and_loses_nothing(data: st.DataOb
         same = [each for each in queued if lane_of(each, order_by, null_keys) == mine]
         assert same[0] is entry[1], "the oldest of its lane comes first"
         assert all(lane_of(one[1], order_by, null_keys) != mine for one in running)
-        queued.remove(entry[1])
+        queued.remove(same[0])
         running.append(entry)
         partition = entry[1].topic_partition
         highest[partition] = max(highest[partition], entry[1].offset)
