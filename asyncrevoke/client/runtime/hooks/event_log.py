@@ -90,7 +90,8 @@ class EventLog:
         self._bound = bound
         self._of_application = False
         self._logger = logging.getLogger(logger)
-        self._log = _configured_structlog(self._logger, bound) or _OneLine(self._logger, bound)
+        plain = {name: _plain(value) for name, value in bound.items()}
+        self._log = _configured_structlog(self._logger, plain) or _OneLine(self._logger, plain)
 
     def of_application(self) -> EventLog:
         """A log of what the application's handlers and callbacks do: its lines have no member id,
@@ -134,7 +135,7 @@ class EventLog:
         if self._of_application and error is not None:
             plain["exc_info"] = logged_exception(cast("BaseException", error))
         if self._core is not None and (member := self._core.group_metadata().member_id):
-            plain.setdefault("member", member)
+            plain.setdefault("member", printable(member))
         try:
             self._log.log(level, event, **plain)
         except Exception as failure:  # noqa: BLE001 - that must not end the consumer

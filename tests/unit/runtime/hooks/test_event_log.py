@@ -38,6 +38,15 @@ def test_an_event_is_one_line_with_its_fields(caplog: pytest.LogCaptureFixture) 
     assert (line.levelno, line.name) == (logging.WARNING, "asyncrevoke")
 
 
+def test_the_group_of_a_line_is_printable(caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog(group="billing\x1b[31m")
+    for written in (log, log.of_application()):
+        written.emit(LOST)
+    assert [record.getMessage() for record in caplog.records] == [
+        "partitions lost group=billing\\x1b[31m partitions=orders-0 seconds=1.500 why='a b'"
+    ] * 2
+
+
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
 def test_an_event_keeps_its_level(caplog: pytest.LogCaptureFixture, level: str) -> None:
     EventLog().emit(Emit(level, "assigned", {}))
