@@ -218,6 +218,18 @@ class MixedGroup:
         assert {member.client for member in self.members} == {"ours"}
         return await self.ends_with_each_record_consumed_once()
 
+    async def join_and_leave(self, clients: Sequence[Client]) -> list[str]:
+        """Let a member of each of these clients join by KIP-848, then let all but the last leave.
+        The group is balanced after every step. Returns the assignor after each join."""
+        used: list[str] = []
+        for client in clients:
+            await self.join(client)
+            used.append((await self.until_balanced()).assignor)
+        for member in self.members[:-1]:
+            await self.leave(member)
+            await self.until_balanced()
+        return used
+
     # --- what must hold --------------------------------------------------------------------------
 
     async def until_balanced(self) -> GroupFacts:

@@ -43,13 +43,8 @@ async def test_members_of_all_clients_share_a_group_and_consume_each_record_once
     group: MixedGroup, first: int
 ) -> None:
     async with group:
-        for client in (*ALL[first:], *ALL[:first]):
-            await group.join(client)
-            facts = await group.until_balanced()
-            assert facts.assignor == "uniform"
-        for member in list(group.members)[:-1]:
-            await group.leave(member)
-            await group.until_balanced()
+        used = await group.join_and_leave((*ALL[first:], *ALL[:first]))
+        assert used == ["uniform"] * len(ALL)
         await group.ends_with_each_record_consumed_once()
 
 

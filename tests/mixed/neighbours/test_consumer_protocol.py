@@ -35,11 +35,5 @@ async def test_members_of_both_clients_share_a_group_and_consume_each_record_onc
     group = MixedGroup(tmp_path, broker.bootstrap_servers, topic, {client: program(client)})
     order: tuple[Client, ...] = ("ours", client) if ours_first else (client, "ours")
     async with group:
-        for joining in order * 2:
-            await group.join(joining)
-            facts = await group.until_balanced()
-            assert facts.assignor == "uniform"
-        for member in list(group.members)[:-1]:
-            await group.leave(member)
-            await group.until_balanced()
+        assert await group.join_and_leave(order * 2) == ["uniform"] * 4
         await group.ends_with_each_record_consumed_once()
