@@ -39,7 +39,9 @@ async def until(condition: Callable[[], bool], what: str, within: float = DEADLI
 class Numbers:
     """Records 0, 1, 2, ... of one topic, in turn over its partitions.
 
-    ``around`` is an address that no fault stands before.
+    ``around`` is an address that no fault stands before. What was sent stays whoever becomes the
+    leader: a leader that was fenced without knowing it acknowledges records that it truncates
+    later, unless its replicas have them too.
     """
 
     def __init__(self, bootstrap: str, around: str, topic: str, partitions: int = 3) -> None:
@@ -57,7 +59,7 @@ class Numbers:
 
     async def send(self, count: int) -> None:
         """Send so many more records."""
-        async with AIOKafkaProducer(bootstrap_servers=self.around) as producer:
+        async with AIOKafkaProducer(bootstrap_servers=self.around, acks="all") as producer:
             before = self.sent
             await self._send(producer, count)
             assert self.sent - before == count
@@ -80,7 +82,7 @@ class Numbers:
 
         async def trickle() -> None:
             async with AIOKafkaProducer(
-                bootstrap_servers=self.around, request_timeout_ms=2000
+                bootstrap_servers=self.around, acks="all", request_timeout_ms=2000
             ) as producer:
                 while not stop.is_set():
                     with suppress(KafkaError):
