@@ -9,7 +9,7 @@ from asyncrevoke.client.core.assignors import ASSIGNORS, Assignment, Member, ass
 from asyncrevoke.client.core.assignors.cooperative_sticky import plan
 from asyncrevoke.client.core.assignors.ownership import ReportedOwnership
 from asyncrevoke.client.core.assignors.racks import Racks
-from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
+from asyncrevoke.client.core.membership.classic.led_generation import (
     read_subscription,
 )
 from asyncrevoke.client.model import TopicPartition

@@ -37,8 +37,7 @@ from asyncrevoke.client.core.partition.assignment import Assignment
 from asyncrevoke.client.core.partition.instance import InstanceState
 from asyncrevoke.client.core.partition.revocation import Revocation
 from asyncrevoke.client.core.poll.leave import Leaving
-from asyncrevoke.client.core.poll.poll import Poller
-from asyncrevoke.client.core.poll.step_errors import StepErrors
+from asyncrevoke.client.core.poll.poll import Poller, StepErrors
 from asyncrevoke.client.core.position.resolver import PositionResolver
 from asyncrevoke.client.core.position.seek import Seeking
 from asyncrevoke.client.core.queries.offset_queries import OffsetQueries

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from broker.kafka_release import kafka_release
 from broker.requests.fetched_records import fetch_request, produce, read_all
 
-from asyncrevoke.client.core.fetch.session import FetchSession
+from asyncrevoke.client.core.fetch.broker_fetches import FetchSession
 from asyncrevoke.client.core.io.effects import Channel
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.client.protocol import messages

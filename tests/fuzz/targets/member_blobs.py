@@ -16,7 +16,7 @@ from asyncrevoke.client.config.topics import is_legal_topic
 from asyncrevoke.client.core.assignors import ASSIGNORS
 from asyncrevoke.client.core.assignors.ownership import generation_of
 from asyncrevoke.client.core.assignors.sticky import StickyAssignor
-from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
+from asyncrevoke.client.core.membership.classic.led_generation import (
     read_subscription,
 )
 from asyncrevoke.client.core.membership.classic.user_data import (

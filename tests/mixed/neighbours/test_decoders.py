@@ -16,7 +16,7 @@ from mixed.neighbours.programs import program
 from asyncrevoke import TopicPartition
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.assignors import ASSIGNORS, Member
-from asyncrevoke.client.core.membership.classic.leader.led_generation import (
+from asyncrevoke.client.core.membership.classic.led_generation import (
     LedGeneration,
     plan_assignment,
 )

@@ -27,7 +27,7 @@ from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.fetch.cursor import PartitionCursor
 from asyncrevoke.client.core.io.effects import NotifyKind
-from asyncrevoke.client.core.membership.classic.leader import group_leader, led_generation
+from asyncrevoke.client.core.membership.classic import group_leader, led_generation
 from asyncrevoke.client.core.membership.classic.member import ClassicMembership
 from asyncrevoke.client.core.membership.classic.state_table import ClassicState
 from asyncrevoke.client.core.partition import assignment as assignment_module

@@ -13,8 +13,8 @@ from simulation.mutants.mutant_schedules import many_partitions_and_unequal_drai
 from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.client.core.commit.completion_tracker import CompletionTracker
 from asyncrevoke.client.core.core import Core
+from asyncrevoke.client.core.partition.assignment import Lifespans
 from asyncrevoke.client.core.partition.completion_map import encode
-from asyncrevoke.client.core.partition.lifespans import Lifespans
 from asyncrevoke.client.core.position.seek import Seeking
 
 if TYPE_CHECKING:

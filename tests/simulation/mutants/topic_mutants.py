@@ -24,10 +24,10 @@ from simulation.schedules.schedule import (
     Schedule,
 )
 
-from asyncrevoke.client.core.membership.added_partitions import AddedPartitions
 from asyncrevoke.client.core.membership.classic.heartbeat import ClassicHeartbeat
 from asyncrevoke.client.core.membership.classic.member import ClassicMembership
 from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.client.core.membership.subscription_state import AddedPartitions
 from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.client.core.metadata.topic import KnownTopic
 from asyncrevoke.client.core.partition.revocation import Revocation

@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.fetch.background_decoding import BackgroundDecoding
-from asyncrevoke.client.core.fetch.broker_fetches import BrokerFetches, FetchTarget, InFlightFetch
-from asyncrevoke.client.core.fetch.collector import RecordCollector
-from asyncrevoke.client.core.fetch.cursor import PartitionCursor
-from asyncrevoke.client.core.fetch.memory_budget import MemoryBudget
-from asyncrevoke.client.core.fetch.responses import FetchResponses, HandledResponse
-from asyncrevoke.client.core.fetch.session import (
+from asyncrevoke.client.core.fetch.broker_fetches import (
     NO_SUCH_SESSION,
+    BrokerFetches,
+    FetchTarget,
+    InFlightFetch,
     SessionFetch,
     all_known,
     end_sessions,
 )
+from asyncrevoke.client.core.fetch.collector import RecordCollector
+from asyncrevoke.client.core.fetch.cursor import PartitionCursor
+from asyncrevoke.client.core.fetch.memory_budget import MemoryBudget
+from asyncrevoke.client.core.fetch.responses import FetchResponses, HandledResponse
 from asyncrevoke.client.core.fetch.truncation_detection import TruncationDetection
 from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error

@@ -7,7 +7,7 @@ import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, data, rejected
 from unit.core.scripted_environment import topic, tp
 
-from asyncrevoke.client.core.fetch.session import FetchSession
+from asyncrevoke.client.core.fetch.broker_fetches import FetchSession
 from asyncrevoke.client.core.io.effects import Channel
 from asyncrevoke.client.core.partition.instance import InstanceTransition, PartitionInstance
 from asyncrevoke.client.protocol.codec import api_key, choose_version, has_topic_ids

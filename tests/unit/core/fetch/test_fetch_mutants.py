@@ -9,7 +9,7 @@ import pytest
 from unit.core.fetch import test_fetch_errors as fetch_errors
 from unit.core.fetch import test_fetch_invariants as invariants
 
-from asyncrevoke.client.core.fetch.replica_choice import ReplicaChoice
+from asyncrevoke.client.core.fetch.cursor import ReplicaChoice
 from asyncrevoke.client.core.fetch.responses import FetchResponses, HandledResponse
 from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
 
@@ -56,7 +56,7 @@ def metadata_is_not_refreshed(patch: pytest.MonkeyPatch) -> None:
 
 
 def unlisted_replica_is_tried_without_backoff(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("asyncrevoke.client.core.fetch.replica_choice._LONGEST_BACKOFF", 0.1)
+    patch.setattr("asyncrevoke.client.core.fetch.cursor._LONGEST_REPLICA_BACKOFF", 0.1)
 
 
 def listed_replica_is_not_used(patch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def leader_that_sends_us_away_again_is_asked_at_once(patch: pytest.MonkeyPatch) 
 
 
 def silent_replica_is_tried_as_often_as_one_that_rejects(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("asyncrevoke.client.core.fetch.replica_choice._SHARE_OF_ATTEMPTS", 1e9)
+    patch.setattr("asyncrevoke.client.core.fetch.cursor._SHARE_OF_ATTEMPTS", 1e9)
 
 
 def sent_away_again() -> None:

@@ -12,7 +12,7 @@ from asyncrevoke.client.config.topics import MAX_TOPIC_BYTES, MAX_TOPICS, check_
 from asyncrevoke.client.core.assignors import ASSIGNORS
 from asyncrevoke.client.core.io.outbox import Outbox
 from asyncrevoke.client.core.membership import subscription_state
-from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
+from asyncrevoke.client.core.membership.classic.led_generation import (
     read_subscription,
 )
 from asyncrevoke.client.core.membership.subscription_state import PatternSubscription

@@ -33,12 +33,12 @@ from asyncrevoke.client.core.membership.classic.error_table import (
     SyncErrorAction,
     join_action,
 )
-from asyncrevoke.client.core.membership.classic.heartbeat import ClassicHeartbeat
-from asyncrevoke.client.core.membership.classic.join_and_sync import LONGEST_STORE, JoinAndSync
-from asyncrevoke.client.core.membership.classic.leader.group_leader import (
+from asyncrevoke.client.core.membership.classic.group_leader import (
     GroupLeader,
     leading_again,
 )
+from asyncrevoke.client.core.membership.classic.heartbeat import ClassicHeartbeat
+from asyncrevoke.client.core.membership.classic.join_and_sync import LONGEST_STORE, JoinAndSync
 from asyncrevoke.client.core.membership.classic.leave_group import LeaveGroup
 from asyncrevoke.client.core.membership.classic.owned_and_assigned import (
     OwnedAndAssigned,

@@ -13,10 +13,10 @@ from unit.core.scripted_group import MEMBER, ScriptedGroup, orders
 from asyncrevoke.client.config.topics import MAX_TOPICS
 from asyncrevoke.client.core.assignors import ASSIGNORS
 from asyncrevoke.client.core.assignors.ownership import generation_of
-from asyncrevoke.client.core.membership.classic.leader.led_generation import read_generation
-from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
+from asyncrevoke.client.core.membership.classic.led_generation import (
     MAX_BYTES,
     MAX_OWNED,
+    read_generation,
     read_subscription,
 )
 from asyncrevoke.client.core.membership.classic.state_table import ClassicState

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import structs
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.membership.classic.leader.led_generation import (
+from asyncrevoke.client.core.membership.classic.led_generation import (
     AssignmentPlan,
     LedGeneration,
     Owners,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.assignors.racks import PartitionRacks
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.membership.classic.join_and_sync import JoinAndSync
-    from asyncrevoke.client.core.membership.classic.leader.reported_subscription import (
+    from asyncrevoke.client.core.membership.classic.led_generation import (
         ReportedSubscription,
     )
     from asyncrevoke.client.core.membership.classic.member import ClassicMembership
