@@ -33,14 +33,12 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "BrokerMissingError": "errors",
-        "BrokerRequestError": "errors",
-        "BrokerStartError": "errors",
-        "KafkaBroker": "broker",
-        "KafkaCluster": "cluster",
-        "RunningBroker": "running",
-        "Security": "listeners.security",
-        "start_broker": "choice",
-        "unsigned_token": "listeners.tokens",
+        ".broker": ("KafkaBroker",),
+        ".choice": ("start_broker",),
+        ".cluster": ("KafkaCluster",),
+        ".errors": ("BrokerMissingError", "BrokerRequestError", "BrokerStartError"),
+        ".listeners.security": ("Security",),
+        ".listeners.tokens": ("unsigned_token",),
+        ".running": ("RunningBroker",),
     },
 )

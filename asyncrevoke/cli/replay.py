@@ -74,7 +74,7 @@ class RangeOptions:
         begin = f"group:{self.from_group}" if self.from_group is not None else self.start
         from asyncrevoke.spark.reading.offsets import resolve_ranges
         from asyncrevoke.spark.session import check_spark
-        from asyncrevoke.spark.source.place_option import to_place
+        from asyncrevoke.spark.source.option_values import to_place
 
         check_spark()
         start, end = to_place("--from", begin or "earliest"), to_place("--to", self.end)

@@ -7,17 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
-    """The ``__getattr__`` of a package. ``modules`` has the module of each name, by its path below
-    the package."""
+def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
+    """The ``__getattr__`` of a package. ``names`` has the names of each module, whose path is
+    relative to the package."""
+    modules = {name: module for module, of_module in names.items() for name in of_module}
 
     def load(name: str) -> object:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(import_module(f"{package}.{modules[name]}"), name)
+        value: object = getattr(import_module(modules[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
 

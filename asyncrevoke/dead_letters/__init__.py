@@ -32,14 +32,11 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "DeadLetterFilter": "dead_letter_filter",
-        "DeadLetterTopic": "dead_letter_topic",
-        "DeadLettersError": "errors",
-        "Replay": "replay",
-        "ReplayOptions": "replay",
-        "ReplayResult": "replay",
-        "ReprocessResult": "reprocessing",
-        "Reprocessing": "reprocessing",
-        "StoredDeadLetter": "stored_dead_letter",
+        ".dead_letter_filter": ("DeadLetterFilter",),
+        ".dead_letter_topic": ("DeadLetterTopic",),
+        ".errors": ("DeadLettersError",),
+        ".replay": ("Replay", "ReplayOptions", "ReplayResult"),
+        ".reprocessing": ("ReprocessResult", "Reprocessing"),
+        ".stored_dead_letter": ("StoredDeadLetter",),
     },
 )

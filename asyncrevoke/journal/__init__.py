@@ -29,10 +29,9 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "DamagedJournalError": "errors",
-        "JournalContent": "reading",
-        "KafkaSink": "topic.kafka_sink",
-        "open_views": "views.local_views",
-        "read_journal": "reading",
+        ".errors": ("DamagedJournalError",),
+        ".reading": ("JournalContent", "read_journal"),
+        ".topic.kafka_sink": ("KafkaSink",),
+        ".views.local_views": ("open_views",),
     },
 )

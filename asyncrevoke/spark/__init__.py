@@ -5,13 +5,13 @@ Needs ``pip install 'asyncrevoke[spark]'``. Names are loaded when they are first
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from asyncrevoke.client.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncrevoke.replays.errors import ReplayError
-    from asyncrevoke.spark.audits.journal import blobs_frame
-    from asyncrevoke.spark.audits.journal_views import journal_views
+    from asyncrevoke.spark.audits.journal import blobs_frame, journal_views
     from asyncrevoke.spark.audits.run import audit
     from asyncrevoke.spark.errors import (
         DataLossError,
@@ -64,42 +64,39 @@ __all__ = [
     "result_tables",
 ]
 
-_MODULES = {
-    "DataLossError": ".errors",
-    "GroupOffsets": ".reading.places",
-    "HandoverError": ".errors",
-    "KafkaSource": ".source.data_source",
-    "OffsetRange": ".reading.offsets",
-    "ReplayError": "..replays.errors",
-    "ReplayProgress": ".replays.progress",
-    "ReplayReport": ".replays.report",
-    "ResultTables": ".results.result_tables",
-    "SinkError": ".errors",
-    "SparkSetupError": ".errors",
-    "StalledReadError": ".errors",
-    "audit": ".audits.run",
-    "blobs_frame": ".audits.journal",
-    "dense_offsets": ".reading.dense",
-    "failed_ranges": ".results.failed_ranges",
-    "handover": ".handovers.group_handover",
-    "journal_views": ".audits.journal_views",
-    "open_session": ".session",
-    "plan_handover": ".handovers.group_handover",
-    "read_checkpoint": ".handovers.checkpoint",
-    "register": ".source.data_source",
-    "replay": ".replays.run",
-    "replay_stream": ".replays.streaming_query",
-    "report_page": ".replays.report_page",
-    "resolve_ranges": ".reading.offsets",
-    "result_tables": ".results.result_tables",
-}
+_loaded = lazy_names(
+    __name__,
+    {
+        "..replays.errors": ("ReplayError",),
+        ".audits.journal": ("blobs_frame", "journal_views"),
+        ".audits.run": ("audit",),
+        ".errors": (
+            "DataLossError",
+            "HandoverError",
+            "SinkError",
+            "SparkSetupError",
+            "StalledReadError",
+        ),
+        ".handovers.checkpoint": ("read_checkpoint",),
+        ".handovers.group_handover": ("handover", "plan_handover"),
+        ".reading.dense": ("dense_offsets",),
+        ".reading.offsets": ("OffsetRange", "resolve_ranges"),
+        ".reading.places": ("GroupOffsets",),
+        ".replays.progress": ("ReplayProgress",),
+        ".replays.report": ("ReplayReport",),
+        ".replays.report_page": ("report_page",),
+        ".replays.run": ("replay",),
+        ".replays.streaming_query": ("replay_stream",),
+        ".results.result_tables": ("ResultTables", "failed_ranges", "result_tables"),
+        ".session": ("open_session",),
+        ".source.data_source": ("KafkaSource", "register"),
+    },
+)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        value: object = getattr(import_module(_MODULES[name], __name__), name)
+        return _loaded(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("pyspark", "pyarrow"):
             raise
@@ -107,8 +104,6 @@ def __getattr__(name: str) -> object:
 
         check_spark()
         raise
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

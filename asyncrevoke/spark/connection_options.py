@@ -1,10 +1,13 @@
-"""Makes a configuration of the connection options of ``format("asyncrevoke")``."""
+"""The connection options of ``format("asyncrevoke")``: makes a configuration of them, and
+hides their values."""
 
 from __future__ import annotations
 
 import ssl
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
+
+from typing_extensions import override
 
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.errors import ConfigError
@@ -14,6 +17,34 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.client.config import ConsumerOptions
+
+
+class HiddenOptions:
+    """Strings by name; picklable. Its representation has the names without the values, some of
+    which are passwords, also inside dataclasses, results of ``dataclasses.asdict`` and
+    tracebacks."""
+
+    __slots__ = ("_options",)
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = tuple(sorted(options.items()))
+
+    def reveal(self) -> dict[str, str]:
+        """All options with their values, for connecting."""
+        return dict(self._options)
+
+    @override
+    def __repr__(self) -> str:
+        return f"HiddenOptions({', '.join(name for name, _ in self._options)})"
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HiddenOptions) and self._options == other._options
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self._options)
+
 
 _KAFKA = (
     "bootstrap_servers", "client_id", "isolation_level", "security_protocol", "sasl_mechanism",

@@ -20,11 +20,10 @@ __all__ = ["BrokerConsumer", "Call", "NotHandled", "Published", "TestConsumer"]
 __getattr__ = lazy_names(
     __name__,
     {
-        "BrokerConsumer": "broker_consumer",
-        "Call": "calls",
-        "NotHandled": "calls",
-        "Published": "cluster",
-        "TestConsumer": "harness",
+        ".broker_consumer": ("BrokerConsumer",),
+        ".calls": ("Call", "NotHandled"),
+        ".cluster": ("Published",),
+        ".harness": ("TestConsumer",),
     },
 )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import asyncrevoke.spark
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.errors import (
     DataLossError,
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 def no_such_package(name: str) -> str:
     raise metadata.PackageNotFoundError(name)
+
+
+@pytest.mark.parametrize("name", asyncrevoke.spark.__all__)
+def test_each_name_of_the_package_is_loaded(name: str) -> None:
+    pytest.importorskip("pyspark", reason="needs the extra spark")
+    assert getattr(asyncrevoke.spark, name).__name__ == name
+    assert name in dir(asyncrevoke.spark)
 
 
 def test_a_missing_extra_names_its_installation() -> None:

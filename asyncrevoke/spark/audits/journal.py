@@ -15,7 +15,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.schema import COLUMNS
-from asyncrevoke.journal.reading import SessionState
+from asyncrevoke.journal.reading import SessionState, check_damage
 from asyncrevoke.journal.segments import (
     damaged_row,
     problem_of_piece,
@@ -24,17 +24,19 @@ from asyncrevoke.journal.segments import (
     sessions,
 )
 from asyncrevoke.journal.session_id import is_session_id
+from asyncrevoke.journal.views.definitions import VIEWS
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.overview import SUMMARIZED, Overview, Summary, overview_of, summary_of
 from asyncrevoke.spark.audits.packed_rows import BLOBS, NEEDED, PackRows
 from asyncrevoke.spark.audits.segments import JournalFiles, check_files, find_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.spark.arrow import ArrowRecordBatch
     from asyncrevoke.spark.audits.segments import CheckedFiles
+
 
 _TYPES = {"string": "STRING", "long": "BIGINT", "int": "INT"}
 SCHEMA = ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in COLUMNS)
@@ -171,3 +173,20 @@ def summarize_each(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordB
     for batch in batches:
         made = msgspec.msgpack.encode(summary_of(cast("RecordBatch", batch)))
         yield cast("ArrowRecordBatch", pa.RecordBatch.from_pydict({"summary": [made]}))
+
+
+def journal_views(spark: SparkSession, journal: str | os.PathLike[str] | DataFrame) -> None:
+    """Create the temporary views ``journal``, ``ownership``, ``rebalances``, ``handler_durations``
+    and ``stalls`` of a journal's folder, or of a DataFrame of its rows. Replaces existing views.
+
+    Reads the journal once to check its files and row numbers, and raises DamagedJournalError if
+    they are damaged. Each query then reads the folder or DataFrame as it is at the time of the
+    query. Raises ConfigError if the folder has no journal.
+    """
+    checked = checked_journal(spark, journal)
+    check_damage(checked.overview.sessions)
+    checked.rows.createOrReplaceTempView("journal")
+    run = cast("Callable[[str], DataFrame]", cast("Any", spark).sql)  # half typed
+    for name, query in VIEWS.items():
+        written = query.replace('"', "`").replace("timestamp(", "timestamp_micros(")
+        run(written).createOrReplaceTempView(name)

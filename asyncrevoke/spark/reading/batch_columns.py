@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from asyncrevoke.replays.ranges.record_fields import Places, fields_of, in_parts
 from asyncrevoke.spark.arrow import pa
-from asyncrevoke.spark.reading.record_columns import ARROW_TYPES, timestamps
-from asyncrevoke.spark.reading.registry_framing import FRAMING_SIZE
+from asyncrevoke.spark.reading.record_columns import ARROW_TYPES, FRAMING_SIZE, timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

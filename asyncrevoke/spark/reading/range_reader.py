@@ -10,9 +10,9 @@ from asyncrevoke.client.errors import OffsetOutOfRangeError
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.ranges.reader import Reader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
-from asyncrevoke.spark.reading.consumer_pool import ConsumerKind, ConsumerPool
 from asyncrevoke.spark.reading.log_bounds import shown_topic_id
 from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, configured
+from asyncrevoke.spark.reading.worker import ConsumerKind, ConsumerPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.places import Missing
+
 
 MOST_RECORDS = 1000
 
@@ -242,3 +243,51 @@ def check_topic_id(topic: str, planned: str, found: TopicDescription | None) -> 
             f"topic {topic} was {happened} after its ranges were planned (its id was {planned}"
             f"{'' if found is None else f', and is {now}'}): plan the ranges again"
         )
+
+
+# About how many bytes of batches one read returns: those of a response. Each read takes some
+# processor time, whatever its size.
+_BYTES = FETCH_BYTES
+_FIRST = 8
+_MOST = 2000
+
+
+class BatchReader(RangesReader):
+    """A :class:`RangesReader` whose records are whole batches."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        ranges: Sequence[OffsetRange],
+        *,
+        no_progress_timeout: float = NO_PROGRESS_TIMEOUT,
+        missing: Missing = "error",
+        consumers: ConsumerPool | None = None,
+    ) -> None:
+        super().__init__(
+            config,
+            ranges,
+            no_progress_timeout=no_progress_timeout,
+            most=_MOST,
+            whole_batches=True,
+            missing=missing,
+            consumers=consumers,
+        )
+        self._at_once = _FIRST
+
+    async def read_batches(self) -> Sequence[tuple[OffsetRange, Sequence[bytes | memoryview]]]:
+        """The next batches of some ranges, decompressed. Empty only at the end of all ranges.
+
+        The first batch may begin before the range, and the last may end after it. A range begins
+        later than planned if ``missing="clip"`` has left out deleted offsets. If cancelled, no
+        batch is lost.
+        """
+        read = [
+            (wanted, [record.value for record in records if record.value is not None])
+            for wanted, records in await self._next(self._at_once)
+        ]
+        sizes = [len(batch) for _, batches in read for batch in batches]
+        if sizes:
+            size = sum(sizes) // len(sizes)
+            self._at_once = max(1, min(_BYTES // size, _MOST))
+        return read

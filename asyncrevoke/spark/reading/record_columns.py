@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from asyncrevoke.client.errors import UnreadableRecordError
 from asyncrevoke.client.model import UnreadableRecord
 from asyncrevoke.spark.arrow import pa, pc
-from asyncrevoke.spark.reading.registry_framing import framed_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,6 +18,29 @@ if TYPE_CHECKING:
 
     Records = Sequence[Record]
     Column = Callable[[Records], Array]
+
+FRAMING_SIZE: Final = 5
+"""Bytes before the payload."""
+_FRAMING: Final = struct.Struct(">xi")
+
+
+class FramedValue(NamedTuple):
+    """A value with the framing that the serializers of a schema registry write: a zero byte, the
+    schema id in four bytes (big-endian), and the payload. Both are None for a value without it."""
+
+    schema_id: int | None
+    payload: bytes | None
+
+
+def framed_value(value: bytes | None) -> FramedValue:
+    """The schema id and the payload of a value. A negative id is not framing."""
+    if value is None or len(value) < FRAMING_SIZE or value[0] != 0:
+        return FramedValue(None, None)
+    (schema_id,) = _FRAMING.unpack_from(value)
+    if schema_id < 0:
+        return FramedValue(None, None)
+    return FramedValue(schema_id, value[FRAMING_SIZE:])
+
 
 _HEADER: Any = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _UNREADABLE: DataType = pa.struct([("next_offset", pa.int64()), ("reason", pa.string())])

@@ -1,4 +1,5 @@
-"""Keeps an event loop and opened handlers between the tasks of one Python worker of Spark."""
+"""What one Python worker of Spark keeps between its tasks: an event loop, opened handlers and
+connected consumers."""
 
 from __future__ import annotations
 
@@ -9,21 +10,114 @@ import gc
 import os
 import sys
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from asyncrevoke.client import log_events
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.spark.reading.consumer_pool import ConsumerPool
+from asyncrevoke.replays.ranges.consumers import consumer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Generator, Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractAsyncContextManager
 
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.replays.opened_handlers import OpenedHandlers, Target
+    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
     T = TypeVar("T")
+
+IDLE_SECONDS: Final = 30.0
+"""Seconds for which a consumer without a range stays connected."""
+_MOST: Final = 4
+
+
+class ConsumerKind(NamedTuple):
+    """The arguments of :func:`~asyncrevoke.replays.ranges.consumers.consumer_of`, and the topic
+    that the consumer reads.
+
+    A consumer that knows a former id of a topic would report it as deleted, so consumers are reused
+    only for the same ``topic_id``. Without an id they are not reused.
+    """
+
+    config: ConsumerConfig
+    whole_batches: bool
+    unreadable: bool
+    topic: str
+    topic_id: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Idle:
+    kind: ConsumerKind
+    consumer: RangeConsumer
+    timer: asyncio.TimerHandle
+
+
+class ConsumerPool:
+    """Connected consumers, one for each range that is being read. Used on one event loop.
+
+    The pool closes a consumer ``idle_seconds`` after it was given back, at once if four others are
+    idle, or in :meth:`aclose`.
+    """
+
+    def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._idle_seconds = idle_seconds
+        self._idle: list[_Idle] = []
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def take(self, kind: ConsumerKind) -> RangeConsumer:
+        """A connected consumer of this kind, without partitions. The caller gives it back or closes
+        it."""
+        for idle in [idle for idle in self._idle if idle.kind == kind]:
+            self._idle.remove(idle)
+            idle.timer.cancel()
+            if idle.consumer.health().error is None:
+                return idle.consumer
+            await idle.consumer.aclose()
+        consumer = consumer_of(
+            kind.config, whole_batches=kind.whole_batches, unreadable=kind.unreadable
+        )
+        await consumer.start()
+        return consumer
+
+    async def give_back(self, kind: ConsumerKind, consumer: RangeConsumer) -> None:
+        """Keep a consumer for the next range. It must not have raised an error."""
+        if not self._idle_seconds or kind.topic_id is None or len(self._idle) >= _MOST:
+            await consumer.aclose()
+            return
+        consumer.assign(())
+        # The first poll announces the revocation. The second one completes the records of the last
+        # batch; without it, the revocation would wait for them.
+        for _ in range(2):
+            await consumer.poll(0)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._idle_seconds, lambda: self._expire(consumer))
+        self._idle.append(_Idle(kind, consumer, timer))
+
+    async def aclose(self) -> None:
+        """Close the pooled consumers."""
+        idle, self._idle = self._idle, []
+        for pooled in idle:
+            pooled.timer.cancel()
+            await pooled.consumer.aclose()
+        await asyncio.gather(*self._closing)
+
+    def _expire(self, consumer: RangeConsumer) -> None:
+        self._idle = [pooled for pooled in self._idle if pooled.consumer is not consumer]
+        task = asyncio.get_running_loop().create_task(consumer.aclose())
+        self._closing.add(task)
+        task.add_done_callback(self._closed)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self._closing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log_events.IDLE_CONSUMER_NOT_CLOSED.write_to(EventLog(), error=str(error))
+
 
 # Constants of malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -140,3 +234,31 @@ def import_consumer(name: str) -> Consumer:
             "need your code and what it imports: send files with py_files=, or install your "
             f"package where they run. Their Python is {sys.executable}"
         ) from error
+
+
+def read_ahead(
+    reader: AbstractAsyncContextManager[object],
+    read: Callable[[], Coroutine[object, object, Sequence[T]]],
+) -> Generator[Sequence[T]]:
+    """The results of ``read``, up to an empty one. Enters ``reader``, and reads one result
+    ahead."""
+    worker = PythonWorker.current()
+    worker.run(_enter(reader))
+    coming = None
+    try:
+        coming = worker.start(read())
+        while read_now := coming.result():
+            coming = worker.start(read())
+            yield read_now
+    finally:
+        if coming is not None:
+            coming.cancel()
+        worker.run(_leave(reader))
+
+
+async def _enter(reader: AbstractAsyncContextManager[object]) -> None:
+    await reader.__aenter__()
+
+
+async def _leave(reader: AbstractAsyncContextManager[object]) -> None:
+    await reader.__aexit__(None, None, None)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, cast
+from importlib import invalidate_caches
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record, UnreadableRecord
 from asyncrevoke.client.protocol.content_limits import (
     MAX_ADDED_HEADERS,
@@ -26,7 +31,59 @@ if TYPE_CHECKING:
     from asyncrevoke.replays.opened_handlers import Target
     from asyncrevoke.spark.arrow import Array, ArrowRecordBatch
     from asyncrevoke.spark.replays.progress import Address
-    from asyncrevoke.spark.replays.sent_files import SentFiles
+
+
+# Bytes of all files: each task has them.
+_MOST_BYTES: Final = 64 * 1024 * 1024
+
+# The folders of this process, which are removed when it ends.
+_installed: dict[SentFiles, TemporaryDirectory[str]] = {}
+
+
+class SentFiles(NamedTuple):
+    """Modules (``.py``) and archives of packages (``.zip``, ``.egg``), each with its content.
+
+    Spark Connect sends ``py_files`` to the workers of a query, and not to those of a streaming
+    query (Spark 4.2).
+    """
+
+    files: tuple[tuple[str, bytes], ...]
+
+    @classmethod
+    def read(cls, paths: Sequence[str]) -> SentFiles:
+        """Read these files. Raises ConfigError if one cannot be read, or if they are too large."""
+        files: list[tuple[str, bytes]] = []
+        left = _MOST_BYTES
+        for path in map(Path, paths):
+            if path.exists() and not path.is_file():  # reading a pipe would wait
+                raise ConfigError(f"py_files: {path} is not a regular file")
+            try:
+                with path.open("rb") as file:
+                    content = file.read(left + 1)
+            except OSError as error:
+                raise ConfigError(f"py_files: {path} cannot be read: {error.strerror}") from error
+            left -= len(content)
+            if left < 0:
+                raise ConfigError(
+                    f"py_files have more than {_MOST_BYTES // 2**20} MiB: install the application "
+                    "where the workers run"
+                )
+            files.append((path.name, content))
+        return cls(tuple(files))
+
+    def install(self) -> None:
+        """Make them importable in this process."""
+        if not self.files or self in _installed:
+            return
+        temporary = _installed[self] = TemporaryDirectory(prefix="asyncrevoke-")
+        folder = Path(temporary.name)
+        for name, content in self.files:
+            (folder / name).write_bytes(content)
+            place = str(folder if name.endswith(".py") else folder / name)
+            if place not in sys.path:
+                sys.path.append(place)
+        invalidate_caches()
+
 
 _PLAIN = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value")
 COLUMNS = (*_PLAIN, "headers", "unreadable")

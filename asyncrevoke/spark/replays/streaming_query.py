@@ -8,9 +8,8 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA
-from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
+from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask, SentFiles
 from asyncrevoke.spark.replays.run import check_target
-from asyncrevoke.spark.replays.sent_files import SentFiles
 from asyncrevoke.spark.replays.settings import StreamReplaySettings
 from asyncrevoke.spark.session import check_spark, is_connected
 
@@ -44,8 +43,8 @@ def replay_stream(
     With ``trigger="availableNow"`` the query ends after the records that the topic has now; an
     interval such as ``"10 seconds"`` starts a batch at each interval. Spark keeps the offsets in
     the folder ``checkpoint``; without one, the query begins at ``start`` (see
-    :func:`~asyncrevoke.spark.source.place_option.to_place`). ``handover`` commits its offsets for a
-    group. For ``options`` see :class:`~asyncrevoke.spark.replays.settings.StreamReplayOptions`.
+    :func:`~asyncrevoke.spark.source.option_values.to_place`). ``handover`` commits its offsets for
+    a group. For ``options`` see :class:`~asyncrevoke.spark.replays.settings.StreamReplayOptions`.
 
     Parquet files in ``sink/stream`` have the rows of :func:`~asyncrevoke.spark.replays.run.replay`,
     each exactly once. Effects of handlers happen *at least* once, because Spark repeats an

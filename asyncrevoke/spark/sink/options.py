@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.spark.connection_options import CONNECTION, CONNECTORS, connection_config
-from asyncrevoke.spark.hidden_options import HiddenOptions
+from asyncrevoke.spark.connection_options import (
+    CONNECTION,
+    CONNECTORS,
+    HiddenOptions,
+    connection_config,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

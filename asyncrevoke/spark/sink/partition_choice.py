@@ -14,12 +14,12 @@ from asyncrevoke.spark.sink.record_encoding import RejectedRow
 if TYPE_CHECKING:
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
     from asyncrevoke.spark.arrow import Array
-    from asyncrevoke.spark.sink.binary_column import BinaryColumn, Numbers
+    from asyncrevoke.spark.sink.record_encoding import BinaryColumn, Numbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from asyncrevoke.spark.sink.binary_column import BinaryColumn
+    from asyncrevoke.spark.sink.record_encoding import BinaryColumn
 
     Hashes: TypeAlias = NDArray[np.uint32]
 

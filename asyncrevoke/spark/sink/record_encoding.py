@@ -6,19 +6,46 @@ and values.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asyncrevoke.client.producing.encoded_records import EncodedRecords
 from asyncrevoke.client.producing.producer_core import LARGEST_RECORD
 from asyncrevoke.spark.arrow import Array, StructArray, StructListArray, pa, pc
-from asyncrevoke.spark.sink.binary_column import BinaryColumn, Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+
+Numbers: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+
+
+class BinaryColumn(NamedTuple):
+    """``array`` has bytes without nulls. Row ``r`` is ``content[begin[r]:begin[r] + length[r]]``,
+    which is empty if ``null[r]``."""
+
+    array: Array
+    content: NDArray[np.uint8]
+    begin: Numbers
+    length: Numbers
+    null: Flags
+
+    @classmethod
+    def of(cls, column: Array) -> BinaryColumn:
+        """From a column of type binary, string, their large types, or null."""
+        array = cast("Array", pc.cast(column, pa.binary()))
+        null = ~array.is_valid().to_numpy(zero_copy_only=False)
+        if null.any():
+            array = array.fill_null(b"")
+        _, bounds, data = array.buffers()
+        assert bounds is not None
+        offsets = np.frombuffer(bounds, np.int32)[array.offset : array.offset + len(array) + 1]
+        begin = offsets[:-1].astype(np.int64)
+        content = np.frombuffer(b"" if data is None else data, np.uint8)
+        return cls(array, content, begin, offsets[1:] - begin, null)
 
 
 _NO_HEADERS: Final = pa.scalar(b"\0")

@@ -12,9 +12,14 @@ from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.reading.worker import PythonWorker
-from asyncrevoke.spark.sink.binary_column import BinaryColumn
 from asyncrevoke.spark.sink.partition_choice import PartitionChoice
-from asyncrevoke.spark.sink.record_encoding import RejectedRow, Rows, encode_rows, headers_size
+from asyncrevoke.spark.sink.record_encoding import (
+    BinaryColumn,
+    RejectedRow,
+    Rows,
+    encode_rows,
+    headers_size,
+)
 from asyncrevoke.spark.sink.topic_writer import EncodedBatch, TopicWriter, sink_error
 
 if TYPE_CHECKING:
@@ -22,8 +27,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
     from asyncrevoke.spark.arrow import ArrowRecordBatch, StructListArray
-    from asyncrevoke.spark.sink.binary_column import Numbers
     from asyncrevoke.spark.sink.options import SinkOptions
+    from asyncrevoke.spark.sink.record_encoding import Numbers
 
 TARGET_BYTES: Final = 4 * 1024 * 1024
 

@@ -11,7 +11,7 @@ from asyncrevoke.client.producing.delivery import Delivery
 from asyncrevoke.client.producing.encoded_records import EncodedRecords
 from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.spark.errors import SinkError
-from asyncrevoke.spark.sink.binary_column import Numbers
+from asyncrevoke.spark.sink.record_encoding import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.spark.connection_options import CONNECTION, connection_config
-from asyncrevoke.spark.hidden_options import HiddenOptions
+from asyncrevoke.spark.connection_options import CONNECTION, HiddenOptions, connection_config
 from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, OffsetRange
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 from asyncrevoke.spark.source.connector_options import CONNECTOR_NAMES, without_connector_names
-from asyncrevoke.spark.source.option_values import boolean, count, duration, seconds
-from asyncrevoke.spark.source.place_option import to_place
+from asyncrevoke.spark.source.option_values import boolean, count, duration, seconds, to_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -62,8 +62,7 @@ class RangeRows:
 
     def _rows_of(self, ranges: Sequence[OffsetRange]) -> Generator[ArrowRecordBatch]:
         # A process that plans imports nothing of what a task needs.
-        from asyncrevoke.spark.reading.read_ahead import read_ahead
-        from asyncrevoke.spark.reading.worker import PythonWorker
+        from asyncrevoke.spark.reading.worker import PythonWorker, read_ahead
 
         config, timeout = self._options.config(), self._options.no_progress_timeout
         consumers = PythonWorker.current().consumers
@@ -89,7 +88,7 @@ class RangeRows:
                     yield columns.batch(records)
             return
         from asyncrevoke.spark.reading.batch_columns import BatchColumns
-        from asyncrevoke.spark.reading.batch_reader import BatchReader
+        from asyncrevoke.spark.reading.range_reader import BatchReader
 
         exclude_modules_from_collections()
         reader = BatchReader(

@@ -24,8 +24,7 @@ from asyncrevoke.journal.views.local_views import open_views
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from asyncrevoke.spark.audits.journal import blobs_frame, checked_journal, overview
-from asyncrevoke.spark.audits.journal_views import journal_views
+from asyncrevoke.spark.audits.journal import blobs_frame, checked_journal, journal_views, overview
 from asyncrevoke.spark.audits.run import audit
 from asyncrevoke.spark.audits.segments import check_files, find_files
 

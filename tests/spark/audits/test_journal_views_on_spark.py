@@ -16,7 +16,7 @@ from unit.audit.injected_anomalies import CASES, written
 from asyncrevoke.journal.segments import seal_session, sessions
 from asyncrevoke.journal.views.definitions import VIEWS
 from asyncrevoke.journal.views.local_views import open_views
-from asyncrevoke.spark.audits.journal_views import journal_views
+from asyncrevoke.spark.audits.journal import journal_views
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,9 @@ from spark.real_topics import create_again, produce
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.errors import AuthenticationError
 from asyncrevoke.spark.errors import DataLossError
-from asyncrevoke.spark.reading.consumer_pool import ConsumerKind, ConsumerPool
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
 from asyncrevoke.spark.reading.range_reader import RangeReader
+from asyncrevoke.spark.reading.worker import ConsumerKind, ConsumerPool
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker

@@ -17,9 +17,8 @@ from spark.real_topics import delete, ended_ranges
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading import range_reader
-from asyncrevoke.spark.reading.batch_reader import BatchReader
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
-from asyncrevoke.spark.reading.range_reader import RangeReader
+from asyncrevoke.spark.reading.range_reader import BatchReader, RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

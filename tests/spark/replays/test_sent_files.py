@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.spark.replays import sent_files
-from asyncrevoke.spark.replays.sent_files import SentFiles
+from asyncrevoke.spark.replays import rows_task
+from asyncrevoke.spark.replays.rows_task import SentFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def test_files_that_are_missing_or_too_large_are_rejected(
         SentFiles.read([str(tmp_path / "app.py")])
     with pytest.raises(ConfigError, match="is not a regular file"):
         SentFiles.read([str(tmp_path)])
-    monkeypatch.setattr(sent_files, "_MOST_BYTES", 2**20)
+    monkeypatch.setattr(rows_task, "_MOST_BYTES", 2**20)
     (tmp_path / "app.py").write_bytes(b"#" * 2**19)
     SentFiles.read([str(tmp_path / "app.py")] * 2)
     (tmp_path / "more.py").write_bytes(b"#")

@@ -14,8 +14,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.reading.offsets import resolve_ranges
 from asyncrevoke.spark.replays.run import replay
-from asyncrevoke.spark.results.result_tables import result_tables
-from asyncrevoke.spark.results.spark_types import spark_type
+from asyncrevoke.spark.results.result_tables import result_tables, spark_type
 
 if TYPE_CHECKING:
     from pathlib import Path

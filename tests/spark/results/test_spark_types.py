@@ -16,7 +16,7 @@ from typing_extensions import TypeAliasType
 
 from asyncrevoke import Router
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.spark.results.spark_types import spark_type
+from asyncrevoke.spark.results.result_tables import spark_type
 
 
 class Size(enum.Enum):

@@ -12,8 +12,8 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.reading.offsets import OffsetRange, configured
 from asyncrevoke.spark.reading.places import GroupOffsets
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
+from asyncrevoke.spark.source.option_values import to_place
 from asyncrevoke.spark.source.options import SourceOptions
-from asyncrevoke.spark.source.place_option import to_place
 
 FIRST_OF_NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
 PARTITIONS = {"a": (0, 1), "b": (2,)}
