@@ -74,25 +74,33 @@ class FairShare:
                 served = []
             if not active:
                 break
-            share = max(1, limit // len(active))
+            share, odd = divmod(limit, len(active))
             turn, active = active[:limit], active[limit:]
-            for key, source in turn:
-                records, has_more, follow_up = result = source.take(share)
+            # Those that get one record more than others are behind them the next time.
+            got_more: list[tuple[TopicPartition, PartitionCursor]] = []
+            for number, entry in enumerate(turn):
+                key, source = entry
+                more = number < odd
+                records, has_more, follow_up = result = source.take(share + more)
                 if records:
                     limit -= len(records)
                     if key in taken:
                         taken[key] += records
                     else:
                         taken[key] = records
-                    # To the end of the ring: a partition that gets the odd record of an uneven
-                    # share is behind all others the next time.
+                    # To the end of the ring.
                     del ring[key]
                     ring[key] = source
-                    served.append((key, source))
+                    (got_more if more and share else served).append(entry)
                 if not has_more:
                     del ring[key]
                 if follow_up:
                     to_follow.append((source, result))
+            for key, source in got_more:
+                if key in ring:
+                    del ring[key]
+                    ring[key] = source
+            served += got_more
         return taken, to_follow
 
 

@@ -70,6 +70,14 @@ def counts(taken: dict[str, list[Record]]) -> dict[str, int]:
     return {key: len(items) for key, items in taken.items()}
 
 
+def test_an_uneven_limit_is_taken_with_one_call_of_each_source() -> None:
+    sources = {name: Source(1000) for name in "ABC"}
+    ring = Ring(sources)
+    assert counts(ring.take(100)) == {"A": 34, "B": 33, "C": 33}
+    assert counts(ring.take(100)) == {"B": 34, "C": 33, "A": 33}
+    assert [source.calls for source in sources.values()] == [[34, 33], [33, 34], [33, 33]]
+
+
 @pytest.mark.parametrize(
     ("buffered", "limit", "expected"),
     [
