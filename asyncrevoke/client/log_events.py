@@ -62,18 +62,15 @@ _error = partial(LogEvent, "error")
 
 # --- Brokers and topics
 METADATA_REQUESTED = _debug("metadata refresh", "reason")
-"""Metadata are requested."""
 WAITING_FOR_BROKER = _warning("waiting for a broker that responds", "tried reason check seconds")
-"""Neither `bootstrap_servers` nor the known brokers respond; `check` (what to check) if none has
-responded since the start."""
+"""`check` says what to check if none has responded since the start."""
 BROKER_REACHABLE = _info("broker reachable", "node seconds")
-"""After a warning that no broker responds."""
 BROKER_SILENT = _warning("a broker does not respond; trying a new connection", "node seconds")
 """No byte was received for [a third of the session
 timeout](configuration.md#what-each-timeout-limits)."""
 BOOTSTRAP_AGAIN = _warning("connecting to the bootstrap addresses again", "reason")
-"""A broker requires it (KIP-1102), another broker listens at the address of one (KIP-1242), or no
-broker has responded to a request for metadata for 5 minutes; all connections are dropped."""
+"""A broker requires it (KIP-1102), another broker listens at an address (KIP-1242), or no metadata
+were received for 5 minutes."""
 THROTTLED = _info("throttled by a quota", "node request seconds")
 """Requests on a connection wait for the throttle time that a broker has sent (KIP-219)."""
 STILL_THROTTLED = _debug("throttled by a quota", "node request seconds")
@@ -92,20 +89,18 @@ WAITING_FOR_TOPIC_ACCESS = _warning("waiting for access to a topic", "topic reas
 WAITING_FOR_MISSING_TOPICS = _warning(
     "waiting for topics that do not exist", "topics count create seconds"
 )
-"""`topics` has at most 10; `create` is the command that creates these."""
+"""`create` is the command that creates the first 10."""
 TOPICS_OF_OTHER_MEMBERS_MISSING = _warning(
     "other members subscribe to topics that do not exist or that this member may not see; "
     "these are not assigned",
     "topics count seconds",
 )
-"""On the group's leader: `topics` has at most 10."""
+"""On the group's leader."""
 OUTPUT_TOPICS_MISSING = _warning(
     "records cannot be sent to topics that do not exist", "topics count create seconds"
 )
-"""Dead letter topics, for example: `topics` has at most 10; `create` is the command that creates
-these."""
+"""Dead letter topics, for example; `create` is the command that creates the first 10."""
 TOPIC_AVAILABLE = _info("topic available", "topic seconds")
-"""After a warning that the topic is missing."""
 TOPIC_NO_LONGER_EXISTS = _warning("topic no longer exists", "topic")
 TOPIC_RECREATED = _warning("topic was deleted and created again", "topic")
 
@@ -115,13 +110,11 @@ COORDINATOR_FOUND = _debug("coordinator found", "node")
 COORDINATOR_UNKNOWN = _info("coordinator unknown", "reason")
 """The coordinator has moved, or its connection broke."""
 COORDINATOR_STILL_UNKNOWN = _debug("coordinator still unknown", "reason")
-"""The search continues."""
 COORDINATOR_SILENT = _info("the coordinator does not respond; retrying on a new connection")
 """JoinGroup or SyncGroup is sent again."""
 CLASSIC_PROTOCOL = _info("using the classic group protocol", "reason")
 """`group_protocol="auto"`."""
 JOINING = _info("joining", "reason")
-"""This member starts to rejoin."""
 REJOINING = _info("rejoining", "reason")
 """The response to JoinGroup was an error."""
 WAITING_FOR_OTHER_MEMBERS = _warning(
@@ -129,8 +122,7 @@ WAITING_FOR_OTHER_MEMBERS = _warning(
     "phase seconds",
 )
 ASSIGNED = _info("assigned", "generation partitions added to_go")
-"""The result of a rebalance: `added` counts the new partitions, `to_go` those that are being
-revoked."""
+"""`added` counts the new partitions, `to_go` those that are being revoked."""
 PATTERN_TOO_WIDE = _error(
     "pattern matches too many topics; not all of them are consumed", "matching subscribed"
 )
@@ -144,16 +136,15 @@ ASSIGNED_TOPICS_UNKNOWN = _warning(
     "reason count topics",
 )
 """KIP-848: this member may not describe the topics (at once), or the brokers lag behind (after ten
-seconds); `topics` has at most 10, as ids where no name is known."""
+seconds)."""
 ASSIGNMENT_NOT_DECODED = _error(
     "the leader's assignment cannot be decoded; no partitions are assigned", "problem"
 )
-"""The member that leads the group has sent other bytes, or more than 4 MiB or 100,000 partitions.
-The next rebalance assigns again."""
+"""More than 4 MiB or 100,000 partitions, or other bytes. The next rebalance assigns again."""
 ASSIGNMENT_PARTLY_INVALID = _error(
     "part of the leader's assignment is not valid and was ignored", "problem"
 )
-"""The member that leads the group has assigned more than 10,000 partitions that do not exist."""
+"""More than 10,000 partitions do not exist."""
 SUBSCRIPTION_NOT_DECODED = _error(
     "a member's subscription cannot be decoded; it is assigned no partitions", "member problem"
 )
@@ -166,9 +157,8 @@ after the user data."""
 ASSIGNOR_GAVE_OWNED_PARTITIONS = _error(
     "the assignor assigned partitions that other members still own", "assignor violations count"
 )
-"""On the group's leader: they are assigned in the next rebalance; `violations` has at most 10."""
+"""On the group's leader: they are assigned in the next rebalance."""
 HEARTBEAT_FAILED = _debug("heartbeat failed; the member continues", "error")
-"""`error` of the response."""
 THREAD_HEARTBEAT_FAILED = _info(
     "heartbeat from the thread failed; sending one from the event loop", "reason"
 )
@@ -176,21 +166,17 @@ HEARTBEATS_UNCONFIRMED = _warning(
     "membership unconfirmed: no heartbeat confirmed within the session timeout",
     "last_confirmed seconds",
 )
-"""The group may have assigned the partitions to other members: `last_confirmed` is the time since
-then."""
+"""`last_confirmed` is the time since then."""
 HEARTBEATS_REJECTED = _warning(
     "membership unconfirmed: the coordinator rejects heartbeats",
     "waiting_for last_response detail seconds",
 )
 """KIP-848; the member retries. `waiting_for` is for example an instance id to be released."""
 NO_RECORDS_WHILE_UNCONFIRMED = _warning("no records until the coordinator confirms the membership")
-"""No heartbeat was confirmed for the session timeout:
-[`on_unconfirmed_membership`](fetch-and-connection-options.md#on_unconfirmed_membership)."""
+"""[`on_unconfirmed_membership`](fetch-and-connection-options.md#on_unconfirmed_membership)."""
 MEMBERSHIP_CONFIRMED = _info("membership is confirmed again", "seconds")
-"""After the warning `membership unconfirmed: …`, the coordinator has responded to a heartbeat."""
 MEMBERSHIP_LOST = _warning("membership lost", "reason")
 MAX_POLL_INTERVAL_EXCEEDED = _warning("max_poll_interval exceeded; leaving group", "seconds")
-"""Other members get the partitions."""
 LEFT_GROUP = _info("left the group", "error")
 """With `error` if the coordinator did not confirm it."""
 LEFT_WITHOUT_COORDINATOR = _warning(
@@ -200,26 +186,21 @@ LEFT_WITHOUT_COORDINATOR = _warning(
 
 # --- Revocations
 REVOCATION_REQUESTED = _info("revocation requested", "partitions")
-"""The group wants to assign these partitions to other members."""
 REVOCATION_WITHDRAWN = _info("revocation withdrawn", "partition")
-"""The group leaves this partition with the member after all."""
 REVOCATION_ANNOUNCED = _debug("revocation announced", "partitions")
-"""A poll returned the partitions in to_be_revoked, or the handlers were notified."""
+"""To the loop, in `to_be_revoked`, or to the handlers."""
 REVOCATION_DELAYED = _debug("revocation delayed", "partitions")
-"""The partitions are kept for one more poll."""
 REVOCATION_WAITS_FOR_RECORD = _warning(
     "revocation delayed by in-flight record", "handler partition offset seconds unfinished"
 )
 """See [what delays a revocation](../explanation/rebalancing.md#what-delays-a-revocation)."""
 RELEASED = _info("released", "partition seconds")
-"""A partition was drained, committed and released."""
 RELEASED_UNCOMMITTED = _warning(
     "released without its final commit; records may be processed again", "partition reason"
 )
 """The broker rejected the last attempt."""
 PARTITIONS_LOST = _warning("partitions lost", "partitions reason")
-"""Other members may own them now. Their handlers are cancelled, and their offsets cannot be
-committed."""
+"""Their handlers are cancelled, and their offsets cannot be committed."""
 
 # --- Reading
 WAITING_FOR_POSITION = _warning(
@@ -227,31 +208,28 @@ WAITING_FOR_POSITION = _warning(
 )
 """It is not fetched yet."""
 POSITIONS_KNOWN = _info("all positions are known", "seconds")
-"""After a warning that some are not."""
 POSITION_RESET = _info("position is reset", "policy reason count offsets")
-"""By `auto_offset_reset`: the group has no committed offset. `policy` and `reason` say why, with
-`the partition was created after the subscription began` for one that starts at its first record.
-`offsets` has the partitions (at most 100) and where reading begins, `count` counts them."""
+"""By `auto_offset_reset`, without a committed offset; at the first record if `reason` is `the
+partition was created after the subscription began`. `offsets` says where reading begins (at most
+100 partitions)."""
 POSITION_OUT_OF_RANGE = _warning("position is reset", "policy reason count offsets")
-"""By `auto_offset_reset`: the position was out of range; the same fields."""
+"""By `auto_offset_reset`: the position was out of range."""
 POSITION_SET = _debug("position is set", "partition offset")
 """By a seek or a reset, until the next commit."""
 TIMES_APPROXIMATE = _warning(
     "brokers look offsets up by time only approximately; older records are left out",
     "partition offset timestamp sought",
 )
-"""The record at the offset that they named is older than the time, as in Bufstream; logged once."""
+"""The record at the offset that they named is older than the time; logged once."""
 WAITING_FOR_FETCH_BROKER = _warning(
     "waiting for a broker to fetch from", "node partitions reason seconds"
 )
-"""`node` does not respond."""
 WAITING_TO_FETCH = _warning("waiting to fetch", "partition reason seconds")
 WAITING_FOR_VALIDATION = _warning(
     "waiting to validate the position after a leader change", "partition reason seconds"
 )
 """Whether the new leader has truncated the log is not known yet (KIP-320)."""
 FETCHING_AGAIN = _info("fetching again", "node seconds partition")
-"""After a warning that fetching waits: `partition` or `node`."""
 LOG_TRUNCATED = _warning(
     "log truncated; records that were already read are gone", "partition position truncated_to"
 )
@@ -259,15 +237,13 @@ LOG_TRUNCATED = _warning(
 REREAD_RECORDS_DELETED = _warning(
     "records to be read again are no longer in the log", "partition log_start"
 )
-"""A withdrawn revocation or a resumed partition reads records again that were not processed, and
-retention has deleted some of them."""
+"""After a withdrawn revocation or a resumption: retention has deleted some of them."""
 READING_FROM_LEADER = _warning(
     "reading from the leader: the nearest replica cannot be used",
     "partition replica reason seconds",
 )
 """With `client_rack`; retried after at most 10 s, later if the replica does not respond."""
 READING_FROM_NEAREST = _info("reading from the nearest replica again", "replica seconds")
-"""After a warning that it cannot be used."""
 LARGE_BATCH_FETCHED = _info(
     "record batch exceeds max_partition_fetch_bytes; fetched all the same", "partition bytes limit"
 )
@@ -276,26 +252,22 @@ VIEWS_KEEP_MEMORY = _warning(
     "views of delivered records keep fetch responses in memory; copy what is kept", "bytes"
 )
 """For a minute or longer, with
-[`value_as="view"`](../how-to/consuming/large-records.md#what-a-view-keeps-in-memory): `bytes` of
-all of them."""
+[`value_as="view"`](../how-to/consuming/large-records.md#what-a-view-keeps-in-memory)."""
 MAX_IN_FLIGHT_REACHED = _warning("max_in_flight reached; delivery paused", "in_flight oldest")
-"""Names the oldest record in flight."""
 
 # --- Commits
 COMMITTED = _debug("committed", "offsets seconds")
 WAITING_FOR_COMMITS = _warning("waiting for commits to be acknowledged", "reason seconds")
-"""Brokers respond to commits with an error that usually passes."""
+"""Brokers respond with an error that usually passes."""
 COMMIT_REJECTED = _warning(
     "commit rejected, trying again; records may be processed again", "partition error seconds"
 )
-"""The broker rejected it, for example for lack of authorization."""
+"""For example for lack of authorization."""
 COMMIT_NOT_RETRIED = _warning("commit rejected; it is not tried again", "partition offset error")
 """[`commit_mode="manual"`](../explanation/commit-modes.md#manual): `commit()` raises it."""
 COMMITS_ACCEPTED = _info("commits are accepted again", "seconds partition")
-"""After a warning about a rejected commit or one that is not acknowledged."""
 OFFSET_REWOUND = _warning("committed offset rewound by delayed commit; recommitting", "offsets")
-"""The broker processed a commit without a response after a newer commit: `offsets` that it holds
-now."""
+"""A broker processed a commit after a newer one: `offsets` that it holds now."""
 COMMIT_METADATA_TOO_LARGE = _error("commit metadata too large", "size partition")
 """It exceeds the broker's `offset.metadata.max.bytes`."""
 COMPLETED_RECORDS_SKIPPED = _info(
@@ -304,8 +276,7 @@ COMPLETED_RECORDS_SKIPPED = _info(
 """By the [completion map](../how-to/handlers/revocations-and-crashes.md#what-a-crash-repeats) of a
 commit."""
 MAP_APPLIED = _debug("completion map is applied", "partition runs")
-"""Records that a previous owner completed are not delivered: `runs` has the first offset of each
-run and the offset after its last."""
+"""`runs` has the first offset of each run of completed records, and the offset after its last."""
 MAP_BEYOND_LOG_END = _warning(
     "completion map ignored: it goes beyond the log end offset", "partition up_to log_end"
 )
@@ -317,15 +288,13 @@ MAP_TOO_LARGE = _warning(
 MAPS_NOT_KEPT = _warning(
     "brokers do not keep commit metadata; no completion maps are written", "hazard option"
 )
-"""The first map that was committed was read back, and the broker no longer has it, as in Tansu 0.6;
-logged once."""
+"""The first map that was committed is gone, as in Tansu 0.6; logged once."""
 TOO_MANY_BEYOND_ONE = _warning(
     "too many records completed beyond one in flight; delivery of its partition paused",
     "partition offset position",
 )
 """`offset` is that of the record in flight."""
 PARTITION_RESUMED = _info("partition resumed", "partition")
-"""After a warning that the partition waits."""
 
 # --- Handlers
 HANDLER_RETRIED = _warning("handler failed; retrying", "handler partition offset attempt seconds")
@@ -347,25 +316,24 @@ UNMATCHED_RECORD_SENT = _warning(
 UNMATCHED_RECORDS_SKIPPED = _info(
     "no handler matches some records of a topic; they are skipped", "partition offset"
 )
-"""`unmatched="skip"`; once for each topic, for the first such record."""
+"""`unmatched="skip"`; the first such record of each topic."""
 ORIGIN_NOT_OURS = _warning(
     "record of a retry topic names an origin whose handlers do not send there; "
     "its headers are ignored",
     "partition offset origin",
 )
-"""The first one of each retry topic; the record is handled as one of the retry topic."""
+"""The first one of each retry topic; it is handled as a record of that topic."""
 TOPIC_NOT_WRITABLE = _error(
     "records cannot be written to a topic; they are held until they can be",
     "handler partition offset to_topic error",
 )
-"""Once, until the topic takes records: `handler`, `partition` and `offset` of the first record."""
+"""Once, with the first record, until the topic takes records."""
 TOPIC_WRITABLE_AGAIN = _info("records can be written to a topic again", "to_topic count seconds")
-"""`count` is that of the held records."""
 FAILED_RECORD_REFUSED = _error(
     "a topic refuses a failed record; the record is held until it is written",
     "handler partition offset to_topic error",
 )
-"""For example because of its size; once for each record."""
+"""For example because of its size."""
 PAUSED_UNTIL_SUCCESS = _warning(
     "handler failed; partition paused until the record succeeds",
     "handler partition offset attempt seconds",
@@ -374,23 +342,18 @@ PAUSED_UNTIL_SUCCESS = _warning(
 PAUSED_RECORD_SUCCEEDED = _info(
     "partition resumed; its failed record has succeeded", "handler partition offset"
 )
-"""The end of such a pause."""
 PAUSED_UNTIL_RESUME = _error(
     "handler failed; partition paused until resume()", "handler partition offset to_topic"
 )
-"""`on_error="pause"`; `resume` reads the record again; in a replay also a failed write
-`to_topic`."""
+"""`on_error="pause"`; in a replay also a failed write `to_topic`."""
 NO_FURTHER_RECORDS = _error(
     "handler failed; no further records start", "handler partition offset error reason"
 )
 """`on_error="stop"`, or a task of a task group; `reason` if `worker_resources` could not be
 opened."""
 HANDLER_STOPPED_CONSUMER = _error("handler failed; consumer stopped")
-"""When running calls have ended: with the traceback."""
 ANOTHER_HANDLER_FAILED = _error("another handler failed while the consumer stops")
-"""After the error that stopped the consumer."""
 CANCELLED_AFTER_FAILURE = _error("cancelled while stopping after a handler failure")
-"""With the traceback of the failure."""
 FAILED_WHEN_CANCELLED = _warning(
     "handler failed when cancelled; record will be processed again", "handler partition offset"
 )
@@ -399,15 +362,14 @@ FAILED_WHILE_STOPPING = _warning(
     "handler failed while its partition stops; record will be processed again",
     "handler partition offset",
 )
-"""By the next owner, or here when the partition is resumed; it is not retried before that."""
+"""By the next owner, or here when the partition is resumed."""
 RESULTS_NOT_PUBLISHED = _warning(
     "results not published while their partitions stop; records will be processed again",
     "partition offset count",
 )
-"""By the next owner, or by this consumer when it reads them again: `partition` and `offset` of the
-first."""
+"""`partition` and `offset` of the first."""
 RESULTS_LOST = _warning("handler returned a value; results without publish_to are lost", "handler")
-"""Logged for the first call; the handler has no return annotation."""
+"""The first call of a handler without a return annotation."""
 HALF_OF_MAX_HANDLER_TIME = _warning(
     "handler has used half of max_handler_time", "handler partition offset max_handler_time"
 )
@@ -417,17 +379,13 @@ HANDLER_DID_NOT_EXIT = _error(
 )
 """5 s after its `max_handler_time`."""
 HANDLER_ABANDONED = _error("cancelled handler did not exit; abandoned", "partition offset")
-"""A handler, or a task of a task group; closing does not wait for it."""
+"""A handler, or a task of a task group."""
 RESOURCES_CLOSE_FAILED = _error("worker_resources failed to close")
-"""With the traceback."""
 RESOURCES_CLOSE_ABANDONED = _error(
     "worker_resources did not close when cancelled; abandoned", "count"
 )
-"""The consumer does not wait for them."""
 TASK_FAILED_BESIDE_ERROR = _error("task failed, and its group was left with another error")
-"""The task's error, with its traceback."""
 ANOTHER_TASK_FAILED = _error("another task failed while its group stops")
-"""After the error that stopped the task group."""
 
 # --- Partition lifespans
 LIFESPAN_ENTERING = _warning(
@@ -441,21 +399,19 @@ LIFESPAN_EXITING = _warning(
 LIFESPAN_ENTRY_FAILED = _error(
     "partition lifespan failed at entry; records of its partition not processed", "partition"
 )
-"""The consumer stops and raises the error."""
+"""The consumer stops."""
 LIFESPAN_EXIT_FAILED = _error(
     "partition lifespan failed at exit; final offsets of its partition not committed", "partition"
 )
-"""Records since the last commit are processed again; the consumer stops and raises the error."""
+"""Records since the last commit are processed again; the consumer stops."""
 LIFESPAN_FAILED_CANCELLED = _error(
     "partition lifespan failed when its entry was cancelled", "partition"
 )
-"""The partition was revoked or the consumer closed, and nothing was processed."""
+"""Nothing was processed."""
 LIFESPAN_FAILED_LOST = _error("partition lifespan failed after its partition was lost", "partition")
-"""With the traceback; offsets of the partition could not be committed in any case."""
 LIFESPAN_STATE_INCOMPLETE = _warning(
     "partition lost while its lifespan exited; its state may be incomplete", "partition"
 )
-"""The exit was cancelled."""
 LIFESPAN_CANCELLED = _warning(
     "partition lifespan cancelled: still running after its partition was lost", "partition"
 )
@@ -469,64 +425,51 @@ LOOP_WAS_BLOCKED = _warning("event loop was blocked; nothing was sent or receive
 LOOP_BLOCKED = _warning(
     "event loop blocked; heartbeats are sent from a thread", "blocked_at seconds hint"
 )
-"""`blocked_at` names the line."""
 LOOP_BLOCKED_TOO_LONG = _error(
     "event loop blocked for max_poll_interval; the group removes this member", "blocked_at"
 )
 """The heartbeat thread stops sending heartbeats."""
 LOOP_RUNS_AGAIN = _info("event loop runs again", "seconds blocked_at")
-"""After it was blocked."""
 HEARTBEAT_THREAD_FAILED = _error(
     "heartbeat thread failed; no heartbeats while the event loop is blocked"
 )
-"""Heartbeats are sent by the event loop only."""
 OBSERVER_FAILED = _error("observer failed; it is not called any more", "observer")
-"""With the traceback."""
 CALLBACK_ABANDONED = _error("cancelled callback did not exit; abandoned", "callback")
-"""A callback of a listener; the consumer does not wait for it."""
+"""A callback of a listener."""
 PROCESSOR_FAILED = _error("structlog processor failed; event logged without it", "event fields")
-"""With the traceback of the application's processor."""
 
 # --- Stopping
 DRAINING = _info("draining; a second signal ends the process at once", "signal")
-"""`run()` received a signal."""
 CLOSING_HANDLES_GAPS = _info("closing; handling gaps first", "seconds")
-"""Records that have not started, before completed ones of their partition, are handled for at most
-`seconds`: a member may [not read completion
+"""A member may [not read completion
 maps](../how-to/handlers/revocations-and-crashes.md#when-a-partition-goes)."""
 CLOSING_WAITS_FOR_LOOP = _info("closing; waiting for the loop to request its next batch", "seconds")
-"""For at most `seconds`."""
 GAPS_DROPPED = _warning(
     "deadline is near; gaps dropped, records may be processed again", "partition"
 )
-"""Of a revocation (`partition`), or of closing: the next owner handles what has not started, and,
-if it reads no completion maps, the completed records after that."""
+"""Of a revocation (`partition`), or of closing."""
 HANDLERS_CANCELLED = _warning(
     "close_timeout reached; running handlers cancelled, records will be processed again",
     "running handlers",
 )
-"""The last seconds are reserved for the final commit and for leaving the group."""
+"""The last seconds are for the final commit and for leaving."""
 TASKS_CANCELLED = _warning(
     "close_timeout reached; running tasks cancelled, records will be processed again",
     "running tasks",
 )
 """Of a task group in which a task has failed."""
 TASKS_STILL_RUN = _warning("tasks did not end in time; leaving while they run")
-"""The time that `close_timeout` leaves for tasks is over, while closing or unsubscribing."""
+"""The time that `close_timeout` leaves for tasks is over."""
 CLOSE_TIMEOUT_EXCEEDED = _error("close_timeout exceeded; closed without waiting further")
-"""Records that were not committed are processed again."""
 CLOSED_WITHOUT_LEAVING = _warning(
     "closed without leaving the group; partitions move at session timeout"
 )
-"""The group assigns the partitions to other members after `session_timeout`."""
 HANDLER_RESOURCES_ABANDONED = _error(
     "resources of handlers did not close when cancelled; abandoned"
 )
-"""The consumer does not wait for them."""
 LISTENER_FAILED_CLOSING = _error("rebalance listener failed while closing")
 """No later poll can raise the error."""
 CLOSING_FAILED = _error("closing failed after another error, which is raised")
-"""With the traceback of closing."""
 INTERNAL_ERROR_CLOSING = _warning("internal error while closing")
 """An error in this library; please report it."""
 INTERNAL_ERROR = _error("consumer failed; no further records are processed")
@@ -538,9 +481,7 @@ CLOSING_FAILED_AFTER_CRASH = _debug("closing failed, as expected after a crash")
 
 # --- `asyncrevoke run`
 APPLICATION_NOT_IMPORTED = _error("application could not be imported", "application")
-"""With the traceback."""
 APPLICATION_FAILED = _error("application failed", "error")
-"""With its traceback unless an earlier line has it."""
 APPLICATION_WAITS_FOR_CHANGE = _warning(
     "application failed; waiting for a file to change", "ended_by"
 )
@@ -548,16 +489,12 @@ APPLICATION_WAITS_FOR_CHANGE = _warning(
 APPLICATION_RESTARTED = _info("files changed; restarting the application", "files")
 """`--reload`."""
 ANOTHER_CONSUMER_FAILED = _error("another consumer failed while the application stops")
-"""After the error that stopped them, with the traceback."""
 PROCESS_ENDED = _error("process did not exit within close_timeout; ending it", "threads")
-"""The `threads` that still run."""
 STOPPING_WORKERS = _info("stopping workers; a second signal kills them", "signal")
 WORKER_EXITED = _info("worker exited", "pid")
-"""With exit code 0."""
 WORKER_RESTARTED = _warning(
     "worker exited with an error; restarting it", "worker pid ended_by seconds"
 )
-"""After `seconds`."""
 WORKER_KILLED = _error(
     "worker did not stop in time; killed, uncommitted records are processed again",
     "pid shutdown_timeout",

@@ -38,7 +38,7 @@ class Api(Value, frozen=True):
     needs_topic_ids: bool = False
 
 
-_NO_TOPIC_IDS: Final = "topic ids (a topic that was created again is noticed later)"
+_NO_TOPIC_IDS: Final = "topic ids"
 _NO_TOPIC_IDS_AT_ALL: Final = "topic ids (a topic that was created again is not noticed)"
 _NO_EXPECTED_BROKER: Final = "the check whether it is the broker that metadata names (KIP-1242)"
 _NO_CLIENT_NAME: Final = "the client's name in the broker's metrics"
