@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.consumer import Consumer, RebalanceListener
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
-    from asyncrevoke.handlers.matching.header_match import by_header
+    from asyncrevoke.handlers.matching import by_header
     from asyncrevoke.handlers.policy.batch import BatchError
     from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.limits import RateLimit
@@ -175,7 +175,7 @@ _MODULES = {
     "UnwrittenRecords": _MODEL,
     "TrackedTaskGroup": "asyncrevoke.handlers.task_group",
     "TopicReader": "asyncrevoke.replays.ranges.topic_reader",
-    "by_header": "asyncrevoke.handlers.matching.header_match",
+    "by_header": "asyncrevoke.handlers.matching",
 }
 
 

@@ -11,7 +11,7 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     has_no_content,
     read_dead_letter,
 )
-from asyncrevoke.handlers.dead_letters.origins import may_be_origin
+from asyncrevoke.handlers.dead_letters.dead_letter import may_be_origin
 from asyncrevoke.replays.origin_record import OriginRecord
 
 if TYPE_CHECKING:

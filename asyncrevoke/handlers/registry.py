@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.handlers.blocking.run_in import check_blocking
 from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
-from asyncrevoke.handlers.matching.shared_topic import SharedTopic, check_shared_topic, is_shared
+from asyncrevoke.handlers.matching import SharedTopic, check_shared_topic, is_shared
 from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.policy.options import CheckedOptions, check_options
 from asyncrevoke.handlers.policy.registration import BatchOptions, Handler, HandlerOptions

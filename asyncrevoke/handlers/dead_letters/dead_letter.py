@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from asyncrevoke.client.config.topics import is_legal_topic
 from asyncrevoke.client.printable import error_text
 from asyncrevoke.client.protocol.content_limits import (
     ADDED_PREFIX,
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.model import Record
+    from asyncrevoke.handlers.policy.registration import HandlerLookup
 
 # The names of the added headers; their values are UTF-8 text.
 ORIGIN_TOPIC: Final = "asyncrevoke-origin-topic"
@@ -42,6 +44,18 @@ _MOST_ADDED: Final = len(HEADERS) + 4
 MAX_COUNT: Final = 2**31 - 1
 # The longest value of a header about the error (bytes).
 MAX_TEXT_BYTES: Final = 1024
+
+
+def may_be_origin(lookup: HandlerLookup, origin: str, written_to: str) -> bool:
+    """Whether handlers of the topic ``origin`` send failed records to the topic ``written_to``.
+
+    Whoever may write to a dead letter topic or a retry topic chooses the headers of its records.
+    A header is believed only if this consumer could have written it: without this, it would choose
+    the handler, and name records of any topic.
+    """
+    return is_legal_topic(origin) and any(
+        written_to in handler.failure_topics for handler in lookup.handlers_of(origin)
+    )
 
 
 class DeadLetter:

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from asyncrevoke.client import log_events
 from asyncrevoke.client.config.topics import is_legal_topic
 from asyncrevoke.client.model import Record
-from asyncrevoke.handlers.dead_letters.dead_letter import HEADERS, MAX_COUNT, DeadLetter
-from asyncrevoke.handlers.dead_letters.origins import may_be_origin
+from asyncrevoke.handlers.dead_letters.dead_letter import (
+    HEADERS,
+    MAX_COUNT,
+    DeadLetter,
+    may_be_origin,
+)
 
 if TYPE_CHECKING:
     from asyncrevoke.client.log_events import Log

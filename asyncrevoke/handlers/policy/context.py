@@ -9,7 +9,6 @@ from typing_extensions import TypeVar
 from asyncrevoke.client.producing.encoding import encode_key, encode_value
 from asyncrevoke.client.producing.message import SAME_KEY, SameKey
 from asyncrevoke.client.producing.trace_context import result_headers, trace_headers
-from asyncrevoke.handlers.policy.log import BoundLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +21,36 @@ if TYPE_CHECKING:
 StateT = TypeVar("StateT", default=object)
 WorkerT = TypeVar("WorkerT", default=object)
 PartitionT = TypeVar("PartitionT", default=object)
+
+
+class BoundLog:
+    """The logger that handlers write to: adds the same fields to each line."""
+
+    __slots__ = ("_fields", "_log")
+
+    def __init__(self, log: Log, /, **fields: object) -> None:
+        self._log = log
+        self._fields = fields
+
+    def bind(self, **fields: object) -> BoundLog:
+        """Return a log that adds these fields, too."""
+        return BoundLog(self._log, **{**self._fields, **fields})
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Log details for finding a fault."""
+        self._log.debug(event, **{**self._fields, **fields})
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Log what an operator may want to know."""
+        self._log.info(event, **{**self._fields, **fields})
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Log what an operator should look at; ``exc_info`` takes an exception."""
+        self._log.warning(event, **{**self._fields, **fields})
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """Log what needs an operator; ``exc_info`` takes an exception."""
+        self._log.error(event, **{**self._fields, **fields})
 
 
 class HandlerContext(Generic[StateT, WorkerT, PartitionT]):

@@ -37,9 +37,9 @@ from asyncrevoke.handlers.scheduling.partition_lanes import (
     Entry,
     LaneKeys,
     PartitionLanes,
+    ReadyEntries,
     lane_keys_by_name,
 )
-from asyncrevoke.handlers.scheduling.ready_entries import ReadyEntries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence

@@ -24,7 +24,7 @@ from asyncrevoke.handlers.registry import Router
 if TYPE_CHECKING:
     import random
 
-    from asyncrevoke.handlers.matching.shared_topic import SharedTopic
+    from asyncrevoke.handlers.matching import SharedTopic
 
 _SECRET = "s3cr3t"
 _DEEP = (1, 10, 200, 900, 1_100, 3_000, 100_000)

@@ -12,8 +12,7 @@ from asyncrevoke import Consumer, Record, RetryTopic
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.origin_reader import OriginReader
-from asyncrevoke.handlers.dead_letters.dead_letter import ATTEMPTS, DeadLetter
-from asyncrevoke.handlers.dead_letters.origins import may_be_origin
+from asyncrevoke.handlers.dead_letters.dead_letter import ATTEMPTS, DeadLetter, may_be_origin
 from asyncrevoke.handlers.dead_letters.retry_message import (
     RetryHistory,
     RetryMessage,

@@ -10,7 +10,7 @@ import urllib3
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from asyncrevoke import Consumer, DecodeError, Pause, Record, Retry, RetryTopic
-from asyncrevoke.handlers.decoding.temporary_failure import is_temporary
+from asyncrevoke.handlers.decoding.decoders import is_temporary
 from asyncrevoke.testing import TestConsumer
 
 REQUEST = httpx.Request("GET", "http://registry")

@@ -11,7 +11,7 @@ import pytest
 
 from asyncrevoke import BatchError, Consumer, Record, Retry
 from asyncrevoke.client.printable import HiddenClassError, is_caught_by, reportable
-from asyncrevoke.handlers.decoding.temporary_failure import is_temporary
+from asyncrevoke.handlers.decoding.decoders import is_temporary
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from asyncrevoke import AssignedPartition, PartitionLostError, TopicPartition
 from asyncrevoke.client.core.io.effects import EnterLifespan
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.session.membership_guard import NoMembership
-from asyncrevoke.handlers.lifespans.lifespan_task import LifespanTask
+from asyncrevoke.handlers.lifespans.partition_lifespans import LifespanTask
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

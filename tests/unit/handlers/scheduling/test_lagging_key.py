@@ -9,7 +9,7 @@ import pytest
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.client.core.partition.completion_map import decode
-from asyncrevoke.handlers.matching.header_match import by_header
+from asyncrevoke.handlers.matching import by_header
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:

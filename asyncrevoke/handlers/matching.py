@@ -1,22 +1,184 @@
-"""Chooses the handler of each record of a topic that several handlers share."""
+"""Chooses the handler of each record of a topic that several handlers share: by a predicate, such
+as a header, or by the tag of its value, which is read without decoding the rest of the value."""
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, NamedTuple, cast
+import types
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, cast, get_args, get_origin
 
+import msgspec
+
+from asyncrevoke.client.config.annotations import members
 from asyncrevoke.client.config.record_function import function_name
 from asyncrevoke.client.errors import ConfigError, DecodeError, UnmatchedRecordError
-from asyncrevoke.client.printable import is_caught_by
+from asyncrevoke.client.printable import is_caught_by, shown_option
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
-from asyncrevoke.handlers.matching.header_match import HeaderMatch
-from asyncrevoke.handlers.matching.value_tags import TagReader, ValueTags, common_field, value_tags
 from asyncrevoke.handlers.policy.registration import Handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.model import Record
+
+
+class TagField(NamedTuple):
+    """The place of a tag: a field of a JSON object, or the first element of an array."""
+
+    name: str
+    array: bool = False
+
+
+class ValueTags(NamedTuple):
+    """The tags of the values that a handler takes, by the field that has them.
+
+    ``tombstones``: the handler takes null values, too.
+    """
+
+    by_field: dict[TagField, frozenset[object]]
+    tombstones: bool
+
+
+def value_tags(annotation: object) -> ValueTags | None:
+    """The tags of an annotation; None if it has none.
+
+    A ``msgspec.Struct`` with ``tag`` has them, a pydantic model with ``Literal`` fields, and a
+    union of these.
+    """
+    of = members(annotation)
+    tombstones = types.NoneType in of
+    by_field: dict[TagField, set[object]] | None = None
+    for member in of:
+        if member is types.NoneType:
+            continue
+        own = _tags_of_class(member)
+        if by_field is None:
+            by_field = {field: set(values) for field, values in own.items()}
+        else:
+            by_field = {
+                field: values | own[field] for field, values in by_field.items() if field in own
+            }
+    if not by_field:
+        return None
+    return ValueTags({field: frozenset(tags) for field, tags in by_field.items()}, tombstones)
+
+
+def common_field(tags: Sequence[ValueTags]) -> TagField | None:
+    """The first field in which no two of these have the same tag; None if there is none."""
+    for field in tags[0].by_field:
+        of_all = [tag.by_field.get(field) for tag in tags]
+        named = [values for values in of_all if values is not None]
+        if len(named) == len(tags) and len({tag for values in named for tag in values}) == sum(
+            map(len, named)
+        ):
+            return field
+    return None
+
+
+class TagReader:
+    """Reads the tag of a record's value."""
+
+    def __init__(self, field: TagField) -> None:
+        self._field = field
+        kind = msgspec.defstruct(
+            "_Tag",
+            [("tag", Any, msgspec.UNSET)],
+            rename={"tag": field.name},
+            array_like=field.array,
+        )
+        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+        self._decode = cast("Callable[[bytes], Any]", decoder.decode)
+
+    def read(self, record: Record) -> object:
+        """The tag; ``msgspec.UNSET`` if the value has none. Raises DecodeError."""
+        value = record.value
+        assert value is not None
+        try:
+            tag: object = self._decode(value).tag
+            hash(tag)
+        except TypeError:
+            return msgspec.UNSET  # a list or an object
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            failure = decode_error(record, f'the tag "{self._field.name}" cannot be read', error)
+        else:
+            return tag
+        raise failure
+
+
+def _is_struct(annotation: object) -> TypeGuard[type[msgspec.Struct]]:
+    return isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)
+
+
+def _tags_of_class(annotation: object) -> dict[TagField, frozenset[object]]:
+    if _is_struct(annotation):
+        config = annotation.__struct_config__
+        if config.tag is None or config.tag_field is None:
+            return {}
+        return {TagField(config.tag_field, config.array_like): frozenset([config.tag])}
+    found: dict[TagField, frozenset[object]] = {}
+    fields: object = cast("object", getattr(annotation, "__pydantic_fields__", None))
+    if fields is None and hasattr(annotation, "__pydantic_validator__"):
+        # Models of pydantic before 2.10.
+        fields = cast("object", getattr(annotation, "model_fields", None))
+    if isinstance(fields, dict):
+        for name, field in cast("dict[str, Any]", fields).items():
+            if get_origin(field.annotation) is Literal:
+                alias = field.validation_alias or field.alias
+                key = alias if isinstance(alias, str) else name
+                values = (
+                    cast("object", get_arg.value) if isinstance(get_arg, Enum) else get_arg
+                    for get_arg in get_args(field.annotation)
+                )
+                found[TagField(key)] = frozenset(values)
+    return found
+
+
+class HeaderMatch:
+    """A predicate on a record's header, see :func:`by_header`."""
+
+    __slots__ = ("_name", "_values", "_written")
+
+    def __init__(self, name: str, values: tuple[str | bytes, ...]) -> None:
+        self._name = name
+        self._written = values
+        self._values = frozenset(
+            value.encode() if isinstance(value, str) else value for value in values
+        )
+
+    def __call__(self, record: Record) -> bool:
+        """Whether the last header of this name has one of the values."""
+        name = self._name
+        for header, value in reversed(record.headers):
+            if header == name:
+                return not self._values or value in self._values
+        return False
+
+    def __repr__(self) -> str:
+        """The call of :func:`by_header`."""
+        return f"by_header({', '.join(map(repr, (self._name, *self._written)))})"
+
+
+def by_header(name: str, *values: str | bytes) -> HeaderMatch:
+    """Match records by a header, as in ``where=by_header("type", "paid")``.
+
+    The header matches with one of ``values``, or with any value if none is given. Text is compared
+    in UTF-8. If a record has several headers of this name, the last one counts, as in Kafka's
+    ``Headers.lastHeader``.
+
+    Raises ConfigError.
+    """
+    if not isinstance(cast("object", name), str) or not name:
+        raise ConfigError(
+            f'by_header({shown_option(name)}): use the header\'s name, as in by_header("type")'
+        )
+    for value in values:
+        if not isinstance(cast("object", value), (str, bytes)):
+            raise ConfigError(
+                f"by_header({shown_option(name)}, {shown_option(value)}): values of headers are "
+                "bytes, so give str (compared in UTF-8) or bytes, each as a separate argument"
+            )
+    return HeaderMatch(name, values)
 
 
 class SharedTopic:
