@@ -3,12 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
 
 import msgspec
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 class Value(msgspec.Struct, frozen=True):

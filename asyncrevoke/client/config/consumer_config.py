@@ -13,10 +13,14 @@ from asyncrevoke.client.config import checks
 from asyncrevoke.client.config.consumer_options import (
     CommitMode,
     Compression,
+    ConsumerOptions,
     GroupProtocol,
     IsolationLevel,
     NullKeys,
+    OffsetReset,
     OnUnconfirmedMembership,
+    OrderBy,
+    OwnAssignor,
     RevokeGaps,
     SaslMechanism,
     SecurityProtocol,
@@ -32,12 +36,6 @@ if TYPE_CHECKING:
 
     from aiokafka.abc import AbstractTokenProvider
 
-    from asyncrevoke.client.config.consumer_options import (
-        ConsumerOptions,
-        OffsetReset,
-        OrderBy,
-        OwnAssignor,
-    )
 
 _MIB = 1024 * 1024
 

@@ -34,14 +34,14 @@ from asyncrevoke.client.core.metadata.missing_topics import OutputTopics
 from asyncrevoke.client.core.metadata.silent_brokers import SilentBrokers
 from asyncrevoke.client.core.metadata.topic import TopicIds
 from asyncrevoke.client.core.partition.assignment import Assignment
-from asyncrevoke.client.core.partition.instance import InstanceState
+from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.client.core.partition.revocation import Revocation
 from asyncrevoke.client.core.poll.leave import Leaving
 from asyncrevoke.client.core.poll.poll import Poller, StepErrors
 from asyncrevoke.client.core.position.resolver import PositionResolver
 from asyncrevoke.client.core.position.seek import Seeking
 from asyncrevoke.client.core.queries.offset_queries import OffsetQueries
-from asyncrevoke.client.errors import ConsumerClosedError, FatalError
+from asyncrevoke.client.errors import ConsumerClosedError, FatalError, PartitionsError
 from asyncrevoke.client.model import (
     BlockingRecord,
     GroupMetadata,
@@ -60,9 +60,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.membership.subscription_state import Membership
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
-    from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.core.partition.reader_records import RecordReader
-    from asyncrevoke.client.errors import PartitionsError
     from asyncrevoke.client.protocol.records import RecordDecoder
 
 

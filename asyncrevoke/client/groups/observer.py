@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kio.schema.errors import ErrorCode
 
 from asyncrevoke.client.groups import rebalance_blockers, requests
-from asyncrevoke.client.groups.cluster import check
+from asyncrevoke.client.groups.cluster import GroupsClient, check
 from asyncrevoke.client.groups.errors import (
     PATIENCE,
     GroupsError,
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v0.response import Member as ConsumerMember
     from kio.schema.describe_groups.v5.response import DescribedGroup as ClassicGroup
     from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
-
-    from asyncrevoke.client.groups.cluster import GroupsClient
 
     Response = TypeVar("Response")
     Received = TypeVar("Received", bound=messages.KafkaMessage)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.groups.facts import RebalanceFacts
+from asyncrevoke.client.groups.facts import MemberFacts, RebalanceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from asyncrevoke.client.groups.facts import MemberFacts
     from asyncrevoke.client.model import TopicPartition
 
 _JOINING = "PreparingRebalance"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from asyncrevoke.client.groups.facts import UnreadFacts
+from asyncrevoke.client.groups.facts import GroupFacts, MemberFacts, PartitionFacts, UnreadFacts
 from asyncrevoke.client.groups.observer import describe_group
 from asyncrevoke.client.groups.rebalance_blockers import member_name
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.client.groups.cluster import GroupsClient
-    from asyncrevoke.client.groups.facts import GroupFacts, MemberFacts, PartitionFacts
     from asyncrevoke.client.model import TopicPartition
 
 _LOOK_EVERY: Final = 1.0

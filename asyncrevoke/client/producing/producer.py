@@ -13,8 +13,8 @@ from asyncrevoke.client.core.io.effects import Channel, Node, Send
 from asyncrevoke.client.errors import ConsumerClosedError, PublishError
 from asyncrevoke.client.producing.delivery import Delivery
 from asyncrevoke.client.producing.encoding import encode_key, encode_value
-from asyncrevoke.client.producing.producer_core import ProducerCore
-from asyncrevoke.client.producing.queueing.waiting_results import WaitingResults
+from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
+from asyncrevoke.client.producing.queueing.waiting_results import WaitingResult, WaitingResults
 from asyncrevoke.client.producing.trace_context import PublishSpans, result_headers
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.channels import Channels
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.encoded_records import EncodedRecords
     from asyncrevoke.client.producing.message import Headers
-    from asyncrevoke.client.producing.producer_core import Outgoing
     from asyncrevoke.client.producing.queueing.result_group import ResultGroup
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
-    from asyncrevoke.client.producing.queueing.waiting_results import WaitingResult
     from asyncrevoke.client.runtime.hooks.observers import Observers, Tracer
     from asyncrevoke.client.runtime.net.requests import Requests
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from asyncrevoke.client.producing.encoding import encode_headers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
 
     from asyncrevoke.client.model import Record
     from asyncrevoke.client.producing.message import Headers

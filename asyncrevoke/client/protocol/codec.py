@@ -24,7 +24,7 @@ from asyncrevoke.client.protocol.dialects import (
     offset_fetch,
     offsets,
 )
-from asyncrevoke.client.protocol.dialects.dialect import throttle_time_of
+from asyncrevoke.client.protocol.dialects.dialect import Dialect, throttle_time_of
 from asyncrevoke.client.protocol.dialects.entity import entity
 from asyncrevoke.client.protocol.dialects.versions import (
     APIS,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from kio.static.protocol import Entity
 
-    from asyncrevoke.client.protocol.dialects.dialect import Dialect
     from asyncrevoke.client.protocol.messages import EntityRequest, Request, Response
 
 

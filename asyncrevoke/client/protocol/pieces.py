@@ -17,12 +17,11 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 
-from asyncrevoke.client.protocol.guard import USED_TAGGED_FIELDS, HostileFrame, varint, walk
+from asyncrevoke.client.protocol.guard import USED_TAGGED_FIELDS, HostileFrame, Walk, varint, walk
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity, ResponsePayload
 
-    from asyncrevoke.client.protocol.guard import Walk
 
 R = TypeVar("R", bound="ResponsePayload")
 

@@ -9,14 +9,13 @@ from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import UnwrittenRecords
 from asyncrevoke.client.printable import is_caught_by, named_error, printable
-from asyncrevoke.handlers.policy.batch import HandlerBatch
+from asyncrevoke.handlers.policy.batch import HandlerBatch, Item, Unsent
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Iterator
 
     from asyncrevoke.client.log_events import Log
-    from asyncrevoke.handlers.policy.batch import Item, Unsent
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import (
-    TYPE_CHECKING,
     Any,
     Final,
     Literal,
@@ -26,9 +25,6 @@ from asyncrevoke.client.errors import ConfigError, DecodeError
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.printable import is_caught_by
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Returns the value of a record, or raises DecodeError.
 Decoder: TypeAlias = Callable[[Record], object]

@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import ConfigError, UnmatchedRecordError
-from asyncrevoke.client.runtime.session.membership_guard import may_begin
+from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard, may_begin
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
     Item,
+    Unsent,
     log_fields,
     unfinished_records,
 )
@@ -41,12 +42,10 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
-    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
     from asyncrevoke.handlers.execution.invocation import HandlerInvoker
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
-    from asyncrevoke.handlers.policy.batch import Unsent
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup, RecordMatcher
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry

@@ -13,13 +13,13 @@ from asyncrevoke.client.errors import (
     UnmatchedRecordError,
     UnreadableRecordError,
 )
-from asyncrevoke.client.model import FailurePause
+from asyncrevoke.client.model import FailurePause, Record, TopicPartition
 from asyncrevoke.client.printable import is_caught_by, named_error
 from asyncrevoke.client.producing.trace_context import replace_headers
 from asyncrevoke.client.runtime.loop.entering import UnguardedScriptError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.held_records import HeldRecords
-from asyncrevoke.handlers.dead_letters.retry_message import RetryMessage
+from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories, RetryMessage
 from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.log_events import LogEvent
-    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.runtime.hooks.observers import Headers
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
-    from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.backlog import Backlog

@@ -12,30 +12,28 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import DecodeError, HandlerTimeoutError
 from asyncrevoke.client.model import FailurePause, Record
 from asyncrevoke.client.printable import reportable
-from asyncrevoke.client.runtime.session.membership_guard import may_begin
+from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard, may_begin
 from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
 from asyncrevoke.handlers.policy.batch import (
     BatchError,
     HandlerBatch,
+    Item,
     Unsent,
     first_unfinished_offset,
     log_fields,
 )
 from asyncrevoke.handlers.policy.context import HandlerContext
-from asyncrevoke.handlers.policy.middleware import compose_middleware
+from asyncrevoke.handlers.policy.middleware import CallNext, MiddlewareChain, compose_middleware
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
 
     from asyncrevoke.client.log_events import Log
-    from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
     from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
-    from asyncrevoke.handlers.policy.batch import Item
-    from asyncrevoke.handlers.policy.middleware import CallNext, MiddlewareChain
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
     from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
     from asyncrevoke.handlers.scheduling.backlog import Backlog

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client import log_events
 from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
 from asyncrevoke.handlers.execution.dispatch import Dispatcher
-from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
+from asyncrevoke.handlers.execution.failure_policy import FailurePolicy, StopReactions
 from asyncrevoke.handlers.execution.invocation import HandlerInvoker
 from asyncrevoke.handlers.execution.worker_pool import WorkerPool
 from asyncrevoke.handlers.policy.batch import Item, first_unfinished_offset
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
-    from asyncrevoke.handlers.execution.failure_policy import StopReactions
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup

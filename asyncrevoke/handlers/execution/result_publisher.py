@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client.producing.encoding import encode_key, encode_value
-from asyncrevoke.client.producing.message import SAME_KEY, Message
+from asyncrevoke.client.producing.message import SAME_KEY, Headers, Message
 from asyncrevoke.client.producing.queueing.result_group import (
     GROUP_RESULTS,
     GROUP_VALUE_BYTES,
     ResultGroup,
 )
-from asyncrevoke.client.producing.trace_context import result_headers, trace_headers
+from asyncrevoke.client.producing.trace_context import PublishSpans, result_headers, trace_headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.producing.delivery import Delivery
-    from asyncrevoke.client.producing.message import Headers
     from asyncrevoke.client.producing.producer import Producer
-    from asyncrevoke.client.producing.trace_context import PublishSpans
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
     from asyncrevoke.handlers.policy.context import HandlerContext

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError
@@ -14,8 +14,6 @@ from asyncrevoke.client.printable import is_caught_by, named_error, shown_option
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
 

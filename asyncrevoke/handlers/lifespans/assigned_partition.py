@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, cast
 
 from typing_extensions import TypeVar
 
-from asyncrevoke.client.core.partition.completion_map import decode
+from asyncrevoke.client.core.partition.completion_map import CompletionMap, decode
 from asyncrevoke.client.errors import IllegalStateError, PartitionLostError
 
 StateT = TypeVar("StateT", default=object)
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import EnterLifespan
-    from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.model import TopicPartition
 
 

@@ -20,7 +20,7 @@ from asyncrevoke.client.errors import (
 from asyncrevoke.client.printable import is_caught_by, reportable, shown_option
 from asyncrevoke.client.runtime.hooks.application_calls import calling
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
-from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
+from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition, LifespanSource
 from asyncrevoke.handlers.policy.signature import handler_name
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
-    from asyncrevoke.handlers.lifespans.assigned_partition import LifespanSource
 
 LifespanFunction: TypeAlias = Callable[
     [AssignedPartition[Any]], AsyncGenerator[Any] | AbstractAsyncContextManager[Any]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.client.printable import named_error
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 # The most characters of a value's error in the message of a BatchError.
 _MOST_TEXT = 200

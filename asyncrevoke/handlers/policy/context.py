@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, cast
 from typing_extensions import TypeVar
 
 from asyncrevoke.client.producing.encoding import encode_key, encode_value
-from asyncrevoke.client.producing.message import SAME_KEY, SameKey
+from asyncrevoke.client.producing.message import SAME_KEY, Headers, SameKey
 from asyncrevoke.client.producing.trace_context import result_headers, trace_headers
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.model import Record
-    from asyncrevoke.client.producing.message import Headers
     from asyncrevoke.client.producing.producer import Producer
 
 StateT = TypeVar("StateT", default=object)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 from asyncrevoke.client.config import OrderBy
 from asyncrevoke.client.config.inherit import Inherit
 from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.decoding.decoders import Decoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
-from asyncrevoke.handlers.policy.limits import HandlerLimits
+from asyncrevoke.handlers.policy.limits import HandlerLimits, RateLimit
 from asyncrevoke.handlers.policy.middleware import Middleware
 from asyncrevoke.handlers.policy.retry import Pause, Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
-
-if TYPE_CHECKING:
-    from asyncrevoke.handlers.policy.limits import RateLimit
 
 OnError: TypeAlias = Literal["stop", "skip", "pause"]
 Unmatched: TypeAlias = Literal["stop", "skip", "dead_letter"]

@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
     Item,
+    Unsent,
     first_unfinished_offset,
     unfinished_records,
 )
-from asyncrevoke.handlers.scheduling.attempts import (
-    TRACED,
-    AttemptState,
-    ProbedPause,
-    RetryQueue,
-)
+from asyncrevoke.handlers.scheduling.attempts import TRACED, AttemptState, ProbedPause, RetryQueue
 from asyncrevoke.handlers.scheduling.batch_assembler import BatchAssembler
 
 if TYPE_CHECKING:
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.model import FailurePause, Record, TopicPartition
-    from asyncrevoke.handlers.policy.batch import Unsent
     from asyncrevoke.handlers.policy.registration import BatchOptions, Handler
     from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
     from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.config.record_function import function_name
-from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.model import Record, UnreadableRecord
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 from asyncrevoke.handlers.policy.batch import HandlerBatch, Item
 from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from asyncrevoke.client.config import NullKeys, OrderBy
-    from asyncrevoke.client.model import Record
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.backlog import Backlog
 

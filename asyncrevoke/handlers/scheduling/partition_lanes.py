@@ -4,7 +4,7 @@ ready entries of all partitions, which take turns."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice, repeat, starmap
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 from asyncrevoke.handlers.policy.batch import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from asyncrevoke.client.config import NullKeys
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter

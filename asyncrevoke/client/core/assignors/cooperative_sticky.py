@@ -18,20 +18,17 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.assignors.assignor import Assignment, RebalanceProtocol
 from asyncrevoke.client.core.assignors.balance import balance
-from asyncrevoke.client.core.assignors.member import hash_order
+from asyncrevoke.client.core.assignors.member import Member, hash_order
 from asyncrevoke.client.core.assignors.ownership import (
     ReportedOwnership,
     encode_generation,
     withhold,
 )
-from asyncrevoke.client.core.assignors.racks import Racks
+from asyncrevoke.client.core.assignors.racks import PartitionRacks, Racks
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-    from asyncrevoke.client.core.assignors.member import Member
-    from asyncrevoke.client.core.assignors.racks import PartitionRacks
 
 
 class CooperativeStickyAssignor:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from asyncrevoke.client.core.assignors.assignor import Assignment
 
 # For a topic: members and the numbers of free partitions that they get, which are removed from the

@@ -7,15 +7,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.assignors.assignor import Assignment, RebalanceProtocol
-from asyncrevoke.client.core.assignors.member import static_first
-from asyncrevoke.client.core.assignors.racks import Racks
+from asyncrevoke.client.core.assignors.member import Member, static_first
+from asyncrevoke.client.core.assignors.racks import PartitionRacks, Racks
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from asyncrevoke.client.core.assignors.member import Member
-    from asyncrevoke.client.core.assignors.racks import PartitionRacks
 
 
 class RangeAssignor:

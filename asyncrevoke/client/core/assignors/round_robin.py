@@ -6,13 +6,11 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.assignors.assignor import Assignment, RebalanceProtocol
-from asyncrevoke.client.core.assignors.member import static_first
+from asyncrevoke.client.core.assignors.member import Member, static_first
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-    from asyncrevoke.client.core.assignors.member import Member
 
 
 class RoundRobinAssignor:

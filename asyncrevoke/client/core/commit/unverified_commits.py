@@ -10,17 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.io.effects import Channel, Failed
-from asyncrevoke.client.protocol.messages import (
-    ErrorCode,
-    FetchedOffset,
-    OffsetFetchResponse,
-)
+from asyncrevoke.client.core.io.effects import Channel, Failed, Node
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchedOffset, OffsetFetchResponse
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.commit.committer import Committer
     from asyncrevoke.client.core.commit.read_back import ReadBack
-    from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
     from asyncrevoke.client.core.partition.instance import PartitionInstance

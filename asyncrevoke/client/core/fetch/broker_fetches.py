@@ -3,7 +3,7 @@ session (KIP-227)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +16,6 @@ from asyncrevoke.client.protocol.dialects.dialect import LONGEST_THROTTLE_TIME
 from asyncrevoke.client.protocol.messages import ErrorCode, FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.fetch.reactions import FetchReactions
     from asyncrevoke.client.core.io.outbox import Outbox, Reply

@@ -6,12 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.fetch.cursor import FollowUp
+from asyncrevoke.client.core.fetch.cursor import FollowUp, PartitionCursor, Taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from asyncrevoke.client.core.fetch.cursor import PartitionCursor, Taken
     from asyncrevoke.client.core.fetch.fetcher import Fetcher
     from asyncrevoke.client.core.fetch.reactions import FetchReactions
     from asyncrevoke.client.core.fetch.responses import FetchResponses

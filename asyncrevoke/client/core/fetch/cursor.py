@@ -7,8 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.backoff import Backoff
-from asyncrevoke.client.core.fetch.delayed_topic import DueRecords
-from asyncrevoke.client.core.partition.instance import InstanceState
+from asyncrevoke.client.core.fetch.delayed_topic import DueRecords, TopicDelay
+from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.client.errors import CorruptRecordError
 from asyncrevoke.client.model import Record, UnreadableRecord
 from asyncrevoke.client.protocol.messages import FetchPartition
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.core.fetch.collector import RecordCollector
-    from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
-    from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
 
 # A broker that restarts rejects its partitions one after another until it leads them again.

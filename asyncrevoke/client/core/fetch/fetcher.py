@@ -32,8 +32,8 @@ from asyncrevoke.client.core.fetch.truncation_detection import TruncationDetecti
 from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.io.wait_log import WaitLog
-from asyncrevoke.client.core.partition.instance import InstanceState
-from asyncrevoke.client.protocol.messages import ErrorCode, FetchResponse
+from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
+from asyncrevoke.client.protocol.messages import ErrorCode, FetchPartition, FetchResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,9 +44,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
     from asyncrevoke.client.core.io.wall_clock import WallClock
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
-    from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.client.protocol.messages import FetchPartition
     from asyncrevoke.client.protocol.records import RecordDecoder
 
 _TIMER = "fetching"

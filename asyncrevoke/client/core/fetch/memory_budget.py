@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.model import Value
+from asyncrevoke.client.model import TopicPartition, Value
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.fetch.cursor import PartitionCursor
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
-    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.protocol.messages import FetchResponse
     from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffer
 

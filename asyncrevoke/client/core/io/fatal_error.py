@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from asyncrevoke.client.core.io.effects import FailureKind
-from asyncrevoke.client.errors import AuthenticationError, UnsupportedVersionError
-
-if TYPE_CHECKING:
-    from asyncrevoke.client.core.io.effects import Failed
-    from asyncrevoke.client.errors import FatalError
+from asyncrevoke.client.core.io.effects import Failed, FailureKind
+from asyncrevoke.client.errors import AuthenticationError, FatalError, UnsupportedVersionError
 
 # A retry cannot succeed: the broker rejects the credentials, or has no common version.
 FATAL_FAILURES: Final = frozenset((FailureKind.AUTHENTICATION, FailureKind.UNSUPPORTED))

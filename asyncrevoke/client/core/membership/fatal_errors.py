@@ -13,13 +13,12 @@ from asyncrevoke.client.errors import (
     UnsupportedVersionError,
 )
 from asyncrevoke.client.printable import printable
-from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.messages import DescribeGroupsResponse, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.protocol.messages import DescribeGroupsResponse
 
 _LONGEST_NAME = 200
 

@@ -8,10 +8,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed, Node, ResetConnection
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
-from asyncrevoke.client.errors import (
-    FatalError,
-    GroupAuthorizationError,
-)
+from asyncrevoke.client.errors import FatalError, GroupAuthorizationError
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,

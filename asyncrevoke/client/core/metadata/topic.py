@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from asyncrevoke.client.model import Value
-from asyncrevoke.client.protocol.messages import ErrorCode, PartitionMetadata
+from asyncrevoke.client.model import TopicPartition, Value
+from asyncrevoke.client.protocol.messages import ErrorCode, PartitionMetadata, TopicMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
-    from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.client.protocol.messages import TopicMetadata
 
 NO_ID = bytes(16)
 _LEADER_ID = attrgetter("leader_id")

@@ -14,13 +14,12 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.model import Value
+from asyncrevoke.client.model import TopicPartition, Value
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
     from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.client.core.partition.truncated_tracker import TruncatedTracker
-    from asyncrevoke.client.model import TopicPartition
 
 
 class InstanceState(enum.Enum):

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.core.partition.completion_map import CompletionMap, merge_adjacent
+from asyncrevoke.client.core.partition.completion_map import CompletionMap, Run, merge_adjacent
 from asyncrevoke.client.core.partition.leader_epochs import LeaderEpochs
 from asyncrevoke.client.core.partition.offset_flags import (
     ABANDON_PENDING,
@@ -34,7 +34,6 @@ from asyncrevoke.client.core.partition.offset_flags import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from asyncrevoke.client.core.partition.completion_map import Run
     from asyncrevoke.client.model import Record
 
 _COMPACT_BEYOND = 4096

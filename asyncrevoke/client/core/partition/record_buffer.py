@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.errors import CorruptRecordError, UnreadableRecordError
-from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.model import Record, TopicPartition, UnreadableRecord
 from asyncrevoke.client.protocol.records import (
     CorruptBatch,
     PartlyUnreadable,
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.core.partition.completion_map import CompletionMap, Run
-    from asyncrevoke.client.model import Record, TopicPartition
 
 
 # A batch that unpacks to more takes some milliseconds to decode. Uncompressed batches are smaller

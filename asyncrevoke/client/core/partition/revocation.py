@@ -16,7 +16,7 @@ from asyncrevoke.client.core.partition.instance import (
     InstanceTransition,
     PartitionInstance,
 )
-from asyncrevoke.client.model import BlockingRecord
+from asyncrevoke.client.model import BlockingRecord, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.assignment import Assignment
     from asyncrevoke.client.core.partition.reactions import PartitionReactions
-    from asyncrevoke.client.model import TopicPartition
 
 _DEADLINE_TIMER = "revoke-deadline"
 _LEAST_MARGIN = 1.0

@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.io.effects import Channel, Failed
+from asyncrevoke.client.core.io.effects import Channel, Failed, Node
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.io.wait_log import WaitLog
-from asyncrevoke.client.core.partition.instance import InstanceState
+from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.client.core.partition.record_buffer import SoughtTime
 from asyncrevoke.client.core.position.search import (
     AwaitedOffset,
@@ -34,6 +34,8 @@ from asyncrevoke.client.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ErrorCode,
+    FetchedOffset,
+    ListedOffset,
     ListOffsetsRequest,
     ListOffsetsResponse,
     OffsetFetchRequest,
@@ -46,14 +48,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig, OffsetReset
     from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
-    from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
     from asyncrevoke.client.core.io.wall_clock import WallClock
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
-    from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.core.position.reactions import PositionReactions
-    from asyncrevoke.client.protocol.messages import FetchedOffset, ListedOffset
 
 _TIMER = "positions"
 # Retries need a change of configuration or permissions first.

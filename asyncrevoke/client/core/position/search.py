@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
-from asyncrevoke.client.model import Value
+from asyncrevoke.client.model import TopicPartition, Value
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
-    from asyncrevoke.client.model import TopicPartition
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0

@@ -8,7 +8,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import CompleteRequest
 from asyncrevoke.client.core.partition.record_buffer import RecordBuffer, SoughtTime
 from asyncrevoke.client.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
-from asyncrevoke.client.model import Value
+from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition, Value
 from asyncrevoke.client.protocol.messages import EARLIEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.assignment import Assignment
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.core.partition.instance import PartitionInstance
-    from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
     from asyncrevoke.client.core.position.reactions import PositionReactions
     from asyncrevoke.client.core.position.resolver import PositionResolver
-    from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
 
 
 class _Outside(Value, frozen=True):

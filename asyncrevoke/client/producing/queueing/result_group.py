@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from asyncrevoke.client.producing.record_batch import Adder
+from asyncrevoke.client.producing.record_batch import Adder, ResultBatch, ResultSink
 from asyncrevoke.client.producing.trace_context import trace_headers
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.model import Record
     from asyncrevoke.client.producing.queueing.result_topics import ResultTopic
-    from asyncrevoke.client.producing.record_batch import ResultBatch, ResultSink
 
     # Token, key, value and headers.
     QueuedResult: TypeAlias = tuple[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Ty
 
 import msgspec
 
-from asyncrevoke.client.model import Value
+from asyncrevoke.client.model import TopicPartition, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kio.static.primitive import i16, i32Timedelta
     from kio.static.protocol import Entity, ResponsePayload
 
-    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.protocol.messages import Request, Response
 
     class RequestEntity(Entity, Protocol):

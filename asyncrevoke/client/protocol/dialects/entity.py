@@ -16,12 +16,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from asyncrevoke.client.protocol.dialects.dialect import Dialect, make
-from asyncrevoke.client.protocol.messages import EntityRequest, EntityResponse
+from asyncrevoke.client.protocol.messages import Entities, EntityRequest, EntityResponse
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity, RequestPayload, ResponsePayload
 
-    from asyncrevoke.client.protocol.messages import Entities
 
 _Convert: TypeAlias = Callable[[Any], Any]
 

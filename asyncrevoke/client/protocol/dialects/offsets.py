@@ -19,15 +19,9 @@ if TYPE_CHECKING:
     from kio.schema.list_offsets.v4.response import ListOffsetsResponse as List4
     from kio.schema.list_offsets.v5.response import ListOffsetsResponse as List5
     from kio.schema.list_offsets.v6.response import ListOffsetsResponse as List6
-    from kio.schema.offset_for_leader_epoch.v2.response import (
-        OffsetForLeaderEpochResponse as Ends2,
-    )
-    from kio.schema.offset_for_leader_epoch.v3.response import (
-        OffsetForLeaderEpochResponse as Ends3,
-    )
-    from kio.schema.offset_for_leader_epoch.v4.response import (
-        OffsetForLeaderEpochResponse as Ends4,
-    )
+    from kio.schema.offset_for_leader_epoch.v2.response import OffsetForLeaderEpochResponse as Ends2
+    from kio.schema.offset_for_leader_epoch.v3.response import OffsetForLeaderEpochResponse as Ends3
+    from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse as Ends4
 
 
 def list_offsets(version: int) -> Dialect:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.partition.status import PartitionStatus
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.client.model import Health
+from asyncrevoke.client.model import Health, PollResult, Record
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from asyncrevoke.client.core.io.effects import Emit
-    from asyncrevoke.client.model import PollResult, Record
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 

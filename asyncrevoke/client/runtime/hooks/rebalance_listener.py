@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.client.errors import CallbackTimeoutError, ConfigError
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import BlockingRecord, TopicPartition
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.runtime.hooks.application_calls import calling, is_called_by
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-
     from asyncrevoke.client.core.io.effects import Notify
-    from asyncrevoke.client.model import BlockingRecord
 
 Done: TypeAlias = "Awaitable[None] | None"
 

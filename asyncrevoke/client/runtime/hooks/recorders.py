@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
-from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError, FatalError
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import Emit, Notify
-    from asyncrevoke.client.errors import FatalError
     from asyncrevoke.client.model import PollResult, Record
     from asyncrevoke.client.protocol.records import RecordDecoder
     from asyncrevoke.client.runtime.net.requests import Requests

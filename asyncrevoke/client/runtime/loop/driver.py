@@ -26,6 +26,7 @@ from asyncrevoke.client.core.io.effects import (
     CancelTimer,
     CompleteRequest,
     Compute,
+    Computed,
     DecodeBatch,
     DropSilentConnections,
     Effect,
@@ -46,18 +47,16 @@ from asyncrevoke.client.core.io.effects import (
 from asyncrevoke.client.errors import ConsumerClosedError, FatalError
 from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
-from asyncrevoke.client.runtime.loop.blocked_loop import LoopLag
+from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, LoopLag
 from asyncrevoke.client.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.client.core.core import Core
-    from asyncrevoke.client.core.io.effects import Computed
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent, LifespanEvents
     from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls
-    from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread
     from asyncrevoke.client.runtime.loop.reactions import DriverReactions
     from asyncrevoke.client.runtime.net.requests import Requests
 

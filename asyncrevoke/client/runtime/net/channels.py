@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from asyncrevoke.client.core.io.effects import (
     BrokerProbed,
+    Channel,
+    ConnectionReport,
+    DropSilentConnections,
     Failed,
     FailureKind,
     Node,
     OtherBroker,
+    ProbeBroker,
     Replied,
+    Send,
 )
 from asyncrevoke.client.core.io.link_silence import ConnectTimes
-from asyncrevoke.client.protocol.messages import MetadataResponse
+from asyncrevoke.client.protocol.messages import MetadataResponse, Response
 from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffers
 from asyncrevoke.client.runtime.net.connection import MOST_REPORTS, Connection, RequestFailed
 from asyncrevoke.client.runtime.net.decode_threads import DecodeThreads
@@ -30,15 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.io.effects import (
-        Channel,
-        ConnectionReport,
-        DropSilentConnections,
-        ProbeBroker,
-        Send,
-    )
     from asyncrevoke.client.log_events import Log
-    from asyncrevoke.client.protocol.messages import Response
 
 
 _NEVER: Final = float("inf")

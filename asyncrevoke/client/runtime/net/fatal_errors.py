@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.core.io.effects import FailureKind, Node
 from asyncrevoke.client.printable import printable
 from asyncrevoke.client.protocol.codec import UnsupportedVersion
 from asyncrevoke.client.runtime.net.authentication.errors import (
@@ -17,7 +17,6 @@ from asyncrevoke.client.runtime.net.authentication.errors import (
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.protocol.messages import Request
 
 _CREDENTIALS: Final = {

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from asyncrevoke.client.core.io.link_silence import may_hold
+from asyncrevoke.client.core.io.link_silence import RoundTripTime, may_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
 
-    from asyncrevoke.client.core.io.link_silence import RoundTripTime
     from asyncrevoke.client.protocol.messages import Request, Response
     from asyncrevoke.client.runtime.net.fatal_errors import RequestFailed
 

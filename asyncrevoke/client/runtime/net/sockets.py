@@ -9,13 +9,12 @@ import socket
 import sys
 from collections import deque
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from asyncrevoke.client.model import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import TypeAlias
 
     # As socket.connect takes it: IP address and port, and flow and scope of IPv6.
     SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]

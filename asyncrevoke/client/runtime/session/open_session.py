@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.model import Value
-from asyncrevoke.client.protocol.records import LARGEST_UNPACKED, decode_batches
+from asyncrevoke.client.protocol.records import LARGEST_UNPACKED, RecordDecoder, decode_batches
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
-from asyncrevoke.client.runtime.hooks.observers import Observed, Observers
+from asyncrevoke.client.runtime.hooks.observers import Observed, Observer, Observers
 from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls, awaits_assignment
 from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, tick_interval
 from asyncrevoke.client.runtime.loop.driver import Driver
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.protocol.records import RecordDecoder
-    from asyncrevoke.client.runtime.hooks.observers import Observer
     from asyncrevoke.client.runtime.hooks.recorders import (
         CallRecorder,
         SessionJournal,

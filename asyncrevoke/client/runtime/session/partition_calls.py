@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from asyncrevoke.client.config.checks import time_ago
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.client.model import OffsetAndMetadata, Record, TopicPartition
+from asyncrevoke.client.model import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from asyncrevoke.client.config import CommitMode
-    from asyncrevoke.client.model import OffsetAndTimestamp
     from asyncrevoke.client.runtime.session.session import Session
 
 # What methods of a consumer take as a partition.

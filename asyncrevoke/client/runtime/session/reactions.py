@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.io.effects import NotifyKind
+from asyncrevoke.client.core.io.effects import Emit, Notify, NotifyKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.client.core.io.effects import Emit, Notify
     from asyncrevoke.client.model import BlockingRecord, TopicPartition
     from asyncrevoke.client.runtime.session.parts import SessionHooks
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.client.errors import ConfigError, ConsumerClosedError, PartitionLostError
-from asyncrevoke.client.model import Record
+from asyncrevoke.client.model import OffsetAndMetadata, PollResult, Record, TopicPartition
 from asyncrevoke.client.runtime.session.partition_calls import (
     Partition,
     SessionCalls,
@@ -15,10 +15,8 @@ from asyncrevoke.client.runtime.session.partition_calls import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Self
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.model import OffsetAndMetadata, PollResult, TopicPartition
     from asyncrevoke.client.runtime.session.record_iterator import RecordIterator
     from asyncrevoke.client.runtime.session.session import Session
 

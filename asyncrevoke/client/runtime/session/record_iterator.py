@@ -5,12 +5,11 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.model import PollResult
+from asyncrevoke.client.model import PollResult, Record, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard

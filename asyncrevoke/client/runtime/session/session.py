@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from asyncrevoke.client.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
-from asyncrevoke.client.model import PollResult
+from asyncrevoke.client.model import PollResult, Record, TopicPartition
 from asyncrevoke.client.runtime.hooks.application_calls import is_called_by, would_wait
 from asyncrevoke.client.runtime.loop.driver import PollBoundary
 from asyncrevoke.client.runtime.loop.entering import other_event_loop
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.core.partition.reader_records import RecordReader
-    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.runtime.session.parts import SessionParts
     from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 

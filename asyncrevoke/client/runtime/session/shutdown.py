@@ -6,11 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.io.deadline import CALLBACKS, URGENT_CLOSE
+from asyncrevoke.client.core.io.deadline import CALLBACKS, URGENT_CLOSE, Deadline
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.runtime.session.parts import SessionParts
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
 

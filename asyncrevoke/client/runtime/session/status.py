@@ -10,14 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.partition.status import partition_statuses
-from asyncrevoke.client.model import RunningHandler, Value
+from asyncrevoke.client.model import BlockingRecord, RunningHandler, Value
 from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.client.core.core import Core
-    from asyncrevoke.client.model import BlockingRecord
     from asyncrevoke.client.runtime.session.record_owners import RecordOwners
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client.config.topics import check_pattern, check_topics, reject_both
 from asyncrevoke.client.errors import ConfigError, IllegalStateError
-from asyncrevoke.client.model import BrokerPattern
+from asyncrevoke.client.model import BrokerPattern, TopicPartition
 from asyncrevoke.client.runtime.session.partition_calls import (
     Partition,
     SessionCalls,
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.client.config import GroupProtocol
-    from asyncrevoke.client.model import TopicPartition
 
 
 def read_from(

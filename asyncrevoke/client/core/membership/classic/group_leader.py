@@ -13,14 +13,12 @@ from asyncrevoke.client.core.membership.classic.led_generation import (
     LedGeneration,
     Owners,
     ReadGeneration,
+    ReportedSubscription,
     plan_assignment,
     read_generation,
     size_of,
 )
-from asyncrevoke.client.core.membership.classic.user_data import (
-    AssignmentUserData,
-    checksum,
-)
+from asyncrevoke.client.core.membership.classic.user_data import AssignmentUserData, checksum
 from asyncrevoke.client.errors import FatalError
 
 if TYPE_CHECKING:
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.assignors.racks import PartitionRacks
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.membership.classic.join_and_sync import JoinAndSync
-    from asyncrevoke.client.core.membership.classic.led_generation import (
-        ReportedSubscription,
-    )
     from asyncrevoke.client.core.membership.classic.member import ClassicMembership
     from asyncrevoke.client.core.membership.reactions import MembershipReactions
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata

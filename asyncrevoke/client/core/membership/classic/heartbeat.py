@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.io.effects import Channel, Failed
+from asyncrevoke.client.core.io.effects import Channel, Failed, Node
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.membership.classic.error_table import (
     CLASSIC_HEARTBEAT_ERRORS,
     ClassicHeartbeatAction,
 )
 from asyncrevoke.client.core.membership.membership_log import MembershipLog
-from asyncrevoke.client.protocol.messages import HeartbeatRequest, HeartbeatResponse
+from asyncrevoke.client.protocol.messages import HeartbeatRequest, HeartbeatResponse, Response
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
     from asyncrevoke.client.core.membership.classic.member import ClassicMembership
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
     from asyncrevoke.client.model import GroupMetadata
-    from asyncrevoke.client.protocol.messages import ErrorCode, Response
+    from asyncrevoke.client.protocol.messages import ErrorCode
 
 _TIMER = "heartbeat"
 # Members learn of a rebalance only by their heartbeats, which delay its JoinGroups.

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
-from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, ResetConnection
+from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node, ResetConnection
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.membership.classic.state_table import ClassicState
 from asyncrevoke.client.core.membership.classic.user_data import subscription_user_data
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.assignors.assignor import Assignor
-    from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import OnReply, Outbox, Reply
     from asyncrevoke.client.core.membership.classic.member import ClassicMembership
     from asyncrevoke.client.core.membership.classic.owned_and_assigned import OwnedAndAssigned

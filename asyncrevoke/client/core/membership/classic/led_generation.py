@@ -39,7 +39,6 @@ from asyncrevoke.client.protocol.subscription import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.client.core.assignors.assignor import Assignor
     from asyncrevoke.client.core.assignors.racks import PartitionRacks
     from asyncrevoke.client.protocol.messages import JoinGroupMember, JoinGroupResponse
 

@@ -12,13 +12,12 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from asyncrevoke.client.runtime.net.authentication.errors import ExchangeError, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Self
 
 # RFC 7677, section 4; Kafka's own client requires as many.
 FEWEST_ITERATIONS: Final = 4096
