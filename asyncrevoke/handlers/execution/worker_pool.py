@@ -142,7 +142,10 @@ class Worker:
                     times[item.topic].append(now - began)
                 if queue_result is None:
                     completed(item)
-                free_lane(entry)
+                if entry is lanes.started_without_lane:
+                    lanes.started_without_lane = None
+                else:
+                    free_lane(entry)
                 if self.cancelled:
                     now = await self._absorb_cancel()
             if own_context != clean and not pool.closing:
