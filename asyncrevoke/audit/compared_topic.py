@@ -10,7 +10,7 @@ from asyncrevoke.audit.comparison import Comparison
 from asyncrevoke.audit.offsets import ALL_USED, UnusedHashes
 from asyncrevoke.audit.rules.views import MERGED
 from asyncrevoke.audit.sql.text import columns, compose
-from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.audit.topic.batch_reader import BATCHES
 from asyncrevoke.audit.topic.record_hashes import RECORDS
 from asyncrevoke.journal.format.arrow import pa
 

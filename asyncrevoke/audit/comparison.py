@@ -9,10 +9,19 @@ from asyncrevoke.audit.accounting import Accounting
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.audited_group import EXACT_BELOW
 from asyncrevoke.audit.offsets import Range, UnusedHashes
-from asyncrevoke.audit.results.audit_result import PartialAudit
-from asyncrevoke.audit.results.durations import DurationCount, counted, intervals_of
-from asyncrevoke.audit.rules.batches import ALTERED, MISMATCHES, NOTED, batch_rules
-from asyncrevoke.audit.rules.content import HashlessSessions
+from asyncrevoke.audit.results.audit_result import (
+    DurationCount,
+    PartialAudit,
+    counted,
+    intervals_of,
+)
+from asyncrevoke.audit.rules.content import (
+    ALTERED,
+    MISMATCHES,
+    NOTED,
+    HashlessSessions,
+    batch_rules,
+)
 from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
 from asyncrevoke.audit.rules.queries import combined, rules
 from asyncrevoke.audit.rules.tables import RuleParameters, definitions

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from asyncrevoke.broker.choice import start_broker
     from asyncrevoke.broker.cluster import KafkaCluster
     from asyncrevoke.broker.errors import BrokerMissingError, BrokerRequestError, BrokerStartError
-    from asyncrevoke.broker.listeners.security import Security
-    from asyncrevoke.broker.listeners.tokens import unsigned_token
+    from asyncrevoke.broker.listeners.security import Security, unsigned_token
     from asyncrevoke.broker.running import RunningBroker
 
 __all__ = [
@@ -37,8 +36,7 @@ __getattr__ = lazy_names(
         ".choice": ("start_broker",),
         ".cluster": ("KafkaCluster",),
         ".errors": ("BrokerMissingError", "BrokerRequestError", "BrokerStartError"),
-        ".listeners.security": ("Security",),
-        ".listeners.tokens": ("unsigned_token",),
+        ".listeners.security": ("Security", "unsigned_token"),
         ".running": ("RunningBroker",),
     },
 )

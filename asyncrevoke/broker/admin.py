@@ -150,8 +150,8 @@ class Admin:
             ),
         )
         request = CreateTopicsRequest(topics=(topic,))
-        for result in self._done_by_controller(request, lambda found: found.topics):
-            _check(f"creating topic {name!r}", result.error_code, result.error_message)
+        what = f"creating topic {name!r}"
+        for result in self._done_by_controller(what, request, lambda found: found.topics):
             if partitions < 0:
                 return int(result.num_partitions)
         return partitions
@@ -162,14 +162,13 @@ class Admin:
             name=TopicName(name), count=i32(total), assignments=None
         )
         request = CreatePartitionsRequest(topics=(topic,))
-        for result in self._done_by_controller(request, lambda found: found.results):
-            _check(f"adding partitions to {name!r}", result.error_code, result.error_message)
+        what = f"adding partitions to {name!r}"
+        self._done_by_controller(what, request, lambda found: found.results)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; returns when the controller has accepted it."""
         request = DeleteTopicsRequest(topic_names=(TopicName(name),))
-        for result in self._done_by_controller(request, lambda found: found.responses):
-            _check(f"deleting topic {name!r}", result.error_code, result.error_message)
+        self._done_by_controller(f"deleting topic {name!r}", request, lambda found: found.responses)
 
     def partitions(self, name: str) -> int:
         """How many partitions of the topic have a leader; 0 if this broker does not know it."""
@@ -222,19 +221,19 @@ class Admin:
             for operation in operations
         )
         request = CreateAclsRequest(creations=creations)
-        for result in self._done_by_controller(request, lambda found: found.results):
-            _check(f"allowing {user!r}", result.error_code, result.error_message)
+        self._done_by_controller(f"allowing {user!r}", request, lambda found: found.results)
 
     def _metadata(self, *topics: str) -> MetadataResponse:
         return cast("MetadataResponse", self._send(MetadataRequest(topics=topics)))
 
     def _done_by_controller(
         self,
+        what: str,
         request: EntityRequest[ResponseT],
         results: Callable[[ResponseT], Sequence[ResultT]],
     ) -> Sequence[ResultT]:
         """The results of the broker, or those of the controller if only that takes the request, as
-        with ZooKeeper.
+        with ZooKeeper. Raises BrokerRequestError, which names ``what``, for an error.
 
         Metadata lag behind when the controller changes: they are requested until they name a broker
         that takes the request, for at most the timeout.
@@ -243,23 +242,18 @@ class Admin:
         broker = self
         while True:
             found = results(broker._response_to(request))
-            if all(result.error_code is not ErrorCode.not_controller for result in found):
-                return found
-            if time.monotonic() > deadline:
+            rejected = any(result.error_code is ErrorCode.not_controller for result in found)
+            if not rejected or time.monotonic() > deadline:
+                for result in found:
+                    _check(what, result.error_code, result.error_message)
                 return found
             time.sleep(RETRY_INTERVAL)
-            controller = self._controller()
-            if controller is not None:
-                config = replace(self._config, bootstrap_servers=controller)
-                broker = Admin(config, self._timeout)
-
-    def _controller(self) -> str | None:
-        """The address of the controller; None if there is none."""
-        metadata = self._metadata()
-        for broker in metadata.brokers:
-            if broker.node_id == metadata.controller_id:
-                return host_and_port(broker.host, broker.port)
-        return None
+            metadata = self._metadata()
+            for node in metadata.brokers:
+                if node.node_id == metadata.controller_id:
+                    controller = host_and_port(node.host, node.port)
+                    config = replace(self._config, bootstrap_servers=controller)
+                    broker = Admin(config, self._timeout)
 
     def _response_to(self, request: EntityRequest[ResponseT]) -> ResponseT:
         return cast("ResponseT", cast("EntityResponse", self._send(request)).entity)

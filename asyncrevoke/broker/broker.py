@@ -18,15 +18,19 @@ from typing_extensions import override
 
 from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
-from asyncrevoke.broker.installation.class_archive import (
+from asyncrevoke.broker.installation.jars import (
     ClassArchive,
     cached_class_archive,
     class_path,
 )
 from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.broker.listeners.ports import HOST, free_ports, is_free
-from asyncrevoke.broker.listeners.private_file import write_private
-from asyncrevoke.broker.listeners.security import ClientOptions, Security, write_certificates
+from asyncrevoke.broker.listeners.security import (
+    ClientOptions,
+    Security,
+    write_certificates,
+    write_private,
+)
 from asyncrevoke.broker.process.process import BrokerProcess, run_to_end, tail
 from asyncrevoke.broker.process.properties import (
     BrokerNode,

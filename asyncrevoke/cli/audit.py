@@ -166,8 +166,7 @@ def _print_result(audited: AuditResult, out: Path | None, *, as_json: bool) -> N
 def print_audit(audited: AuditResult, console: Console) -> None:
     """Print the status, and a line for each kind of anomaly."""
     from asyncrevoke.audit.anomalies import DESCRIPTIONS
-    from asyncrevoke.audit.results.coverage import coverage_lines
-    from asyncrevoke.audit.results.report import counts
+    from asyncrevoke.audit.results.report import counts, coverage_lines
 
     print_line(
         console,

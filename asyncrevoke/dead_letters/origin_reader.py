@@ -12,7 +12,7 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     read_dead_letter,
 )
 from asyncrevoke.handlers.dead_letters.dead_letter import may_be_origin
-from asyncrevoke.replays.origin_record import OriginRecord
+from asyncrevoke.replays.result_rows import OriginRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

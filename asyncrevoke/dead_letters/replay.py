@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.model import Record, TopicPartition
-    from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
-    from asyncrevoke.dead_letters.timestamp_limits import TimestampLimits
+    from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic, TimestampLimits
 
 # Dead letters that are sent at once, and acknowledged before the next ones are.
 _AT_ONCE: Final = 200

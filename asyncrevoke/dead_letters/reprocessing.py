@@ -15,7 +15,7 @@ from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord
 from asyncrevoke.dead_letters.origin_reader import OriginReader
 from asyncrevoke.replays.opened_handlers import Errors, Target, open_handlers
-from asyncrevoke.replays.range_handling import handle_all
+from asyncrevoke.replays.range_source import handle_all
 from asyncrevoke.replays.result_rows import ResultRows
 
 if TYPE_CHECKING:

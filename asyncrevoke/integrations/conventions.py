@@ -161,26 +161,8 @@ LOOP_LAG: Final = Metric(
     "Delay of the event loop, measured once a second.",
 )
 
-METRICS: Final = (
-    CONSUMED,
-    SENT,
-    PROCESS,
-    COMMIT,
-    FAILURES,
-    IN_FLIGHT,
-    CALLS_IN_FLIGHT,
-    UNWRITTEN,
-    LAG,
-    ASSIGNED,
-    DELAYED,
-    OVERDUE,
-    REVOCATIONS,
-    DRAIN,
-    REBALANCES,
-    STALLS,
-    THROTTLE,
-    LOOP_LAG,
-)
+METRICS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
+"""All of the above, in this order."""
 
 # Bounds in seconds: those of the conventions for durations, and bounds for drains, which may take
 # minutes.

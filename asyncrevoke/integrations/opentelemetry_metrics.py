@@ -9,8 +9,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
 
 from asyncrevoke.integrations import conventions as names
-from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics
-from asyncrevoke.integrations.histogram import Distribution
+from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics, Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,8 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from asyncrevoke.integrations import conventions as names
-from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics
-from asyncrevoke.integrations.histogram import Distribution
+from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics, Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

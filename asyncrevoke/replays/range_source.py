@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.client.model import PollResult
 from asyncrevoke.client.runtime.session.membership_guard import NoMembership
+from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.replays.errors import ReplayError
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
     from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.result_rows import ResultRows
 
 
@@ -178,3 +181,21 @@ class RangeSource:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+async def handle_all(
+    opened: OpenedHandlers,
+    partition: TopicPartition | None,
+    read: NextRecords,
+    outcomes: ResultRows,
+) -> None:
+    """Run the handlers on all records of ``read``, as a consumer does.
+
+    ``partition`` is the partition of all records; None if there are several. Raises the error that
+    stops the handlers, and ReplayError if they stop before the range ends.
+    """
+    context = replace(opened.context, log=outcomes, call_recorder=outcomes)
+    source = RangeSource(partition, read, outcomes, context.max_in_flight)
+    await HandlerRunner(source, opened.router, context).run()
+    if not source.finished:
+        raise ReplayError(f"{partition or 'reading'} has ended before its range did")

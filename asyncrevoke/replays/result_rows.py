@@ -10,16 +10,33 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 
+from asyncrevoke.client.model import Record
 from asyncrevoke.client.printable import error_text
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.replays.origin_record import OriginRecord, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.client.log_events import Log
-    from asyncrevoke.client.model import Record
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
+
+
+class OriginRecord(Record, frozen=True, gc=False, eq=False):
+    """The original record of a dead letter, with the topic, partition and offset that it had.
+
+    The dead letter is at ``letter_offset`` of ``letter_partition``.
+    """
+
+    letter_partition: int = -1
+    letter_offset: int = -1
+
+
+def place_of(record: Record) -> tuple[int, int]:
+    """The partition and the offset from which a replay has read a record or its dead letter."""
+    if isinstance(record, OriginRecord):
+        return record.letter_partition, record.letter_offset
+    return record.partition, record.offset
+
 
 Outcome: TypeAlias = Literal["ok", "error", "skipped", "sent_to_retry_topic", "dead_lettered"]
 

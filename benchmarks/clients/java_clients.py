@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.installation.class_archive import class_path
+from asyncrevoke.broker.installation.jars import class_path
 from asyncrevoke.broker.installation.java import Java, find_java, java_version
 from asyncrevoke.broker.process.supervisor import die_with_parent
 

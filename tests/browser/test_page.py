@@ -17,8 +17,14 @@ from asyncrevoke.client.runtime.hooks.observers import Observer
 from asyncrevoke.dead_letters.stored_dead_letter import StoredDeadLetter
 from asyncrevoke.integrations.starlette import dashboard_routes
 from asyncrevoke.web.dashboard.app import Dashboard
-from asyncrevoke.web.dashboard.handler_calls import HandlerFigures
-from asyncrevoke.web.dashboard.history import History, Pending, Place, Sample, Unavailable
+from asyncrevoke.web.dashboard.history import (
+    HandlerFigures,
+    History,
+    Pending,
+    Place,
+    Sample,
+    Unavailable,
+)
 from asyncrevoke.web.dashboard.server import served
 from asyncrevoke.web.dashboard.stored_letters import StoredLetters, TopicReading
 

@@ -77,15 +77,16 @@ def test_examples_listen_on_this_machine_alone() -> None:
 
 
 def test_limits_of_ports_are_those_of_the_code() -> None:
+    from asyncrevoke.web import http_port
     from asyncrevoke.web.dashboard import server as dashboard
-    from asyncrevoke.web.http_port import exchange
-    from asyncrevoke.web.http_port.server import PortLimits
 
-    limits = PortLimits()
+    limits = http_port.PortLimits()
     (row,) = [line for line in PAGE.read_text().splitlines() if "block probes" in line]
     told = row.split(" | ")[1]
     assert f"{limits.request_seconds:g} s to send a complete request" in told
-    assert f"at most {limits.request_bytes // 1024} KiB and {exchange._MAX_HEADERS} headers" in told
+    assert (
+        f"at most {limits.request_bytes // 1024} KiB and {http_port._MAX_HEADERS} headers" in told
+    )
     assert f"At most {limits.waiting} connections may have sent none" in told
     assert f"At most {limits.responding} responses are sent at a time" in told
     assert f"each for at most {limits.response_seconds:g} s" in told

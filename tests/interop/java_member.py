@@ -9,7 +9,7 @@ import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from asyncrevoke.broker.installation.class_archive import class_path
+from asyncrevoke.broker.installation.jars import class_path
 from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.broker.process.supervisor import die_with_parent
 from asyncrevoke.client.model import TopicPartition

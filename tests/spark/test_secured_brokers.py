@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from broker.connections.secured_broker import LISTENERS, PASSWORD, SecureBroker
 
 from asyncrevoke.broker.listeners.ports import HOST
-from asyncrevoke.broker.listeners.tokens import unsigned_token
+from asyncrevoke.broker.listeners.security import unsigned_token
 from asyncrevoke.spark.source.data_source import register
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ a call started and ended. ``journal`` has all other rows of the group and topic,
 ``session, part, off``. ``bounds`` (``part, lo, hi``) has the first offset and the end of each log.
 ``live`` and ``hashless`` (``session``) list sessions that are running, and sessions without hashes.
 ``budgets`` has ``session, budget``. For ``unaccounted`` and ``set_back`` see
-``rules/unaccounted.py``.
+``accounting.py``.
 
 The comparison adds ``ranges`` (``part, lo, hi``, ``hi`` excluded), which are compared record by
 record, and ``source``, with ``part, off, timestamp_us, key_hash, record_hash`` of the records in

@@ -1,23 +1,60 @@
-"""Reads a topic's record batches. Creates no object for a record."""
+"""Reads a topic's record batches and their headers (message format v2, KIP-98).
+
+Creates no object for a record.
+"""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.audit.errors import TopicError
+from asyncrevoke.audit.topic.record_hashes import columns
 from asyncrevoke.client.errors import OffsetOutOfRangeError
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import consumer_of
 from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.audit.offsets import Range
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.replays.ranges.record_fields import Buffer
+
+
+BATCHES = {
+    "part": "INT",
+    "lo": "BIGINT",
+    "hi": "BIGINT",
+    "records": "BIGINT",
+    "checksum": "BIGINT",
+    "rewritten": "INT",
+}
+"""The columns of a table of batches; a batch has offsets from ``lo`` up to, not including,
+``hi``."""
+
+# base offset, checksum, attributes, last offset delta, count
+_HEADER = struct.Struct(">q9xIhi30xi")
+# The delete horizon, which compaction writes (KIP-534).
+_REWRITTEN = 0x40
+
+
+def headers(partition: int, batches: Iterable[bytes | memoryview]) -> RecordBatch:
+    """The headers of these batches as columns."""
+    rows = [_row(partition, batch) for batch in batches]
+    values = map(list, zip(*rows, strict=True)) if rows else [None] * len(BATCHES)
+    return columns(BATCHES, len(rows), *values)
+
+
+def _row(partition: int, batch: bytes | memoryview) -> tuple[int, ...]:
+    base, checksum, attributes, last_delta, count = _HEADER.unpack_from(batch)
+    rewritten = int(attributes & _REWRITTEN > 0)
+    return partition, base, base + last_delta + 1, count, checksum, rewritten
+
 
 _FETCH: Final = 4 * 2**20
 _AHEAD: Final = 32 * 2**20

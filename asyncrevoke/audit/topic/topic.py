@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.offsets import ALL_USED, Bounds, UnusedHashes
-from asyncrevoke.audit.topic.batch_headers import headers
-from asyncrevoke.audit.topic.batch_reader import batch_consumer, read_batches
+from asyncrevoke.audit.topic.batch_reader import batch_consumer, headers, read_batches
 from asyncrevoke.audit.topic.record_hashes import record_columns
 from asyncrevoke.client.errors import BrokerError, ConfigError, RequestTimeoutError
 from asyncrevoke.client.model import TopicPartition
@@ -27,26 +26,19 @@ if TYPE_CHECKING:
     from asyncrevoke.replays.ranges.record_fields import Buffer
 
 
+@dataclass(frozen=True)
 class Topic:
     """Reads one topic. A read fails after ``no_progress_timeout`` seconds without progress.
     ``isolation_level`` should be that of the consumers."""
 
-    has_batches = True
+    name: str
+    config: ConsumerConfig
+    _: KW_ONLY
+    bounds: Mapping[int, Bounds]
+    compacted: bool
+    no_progress_timeout: float
 
-    def __init__(
-        self,
-        name: str,
-        config: ConsumerConfig,
-        *,
-        bounds: Mapping[int, Bounds],
-        compacted: bool,
-        no_progress_timeout: float,
-    ) -> None:
-        self._name = name
-        self._config = config
-        self._no_progress_timeout = no_progress_timeout
-        self.bounds = bounds
-        self.compacted = compacted
+    has_batches = True
 
     @classmethod
     async def of(
@@ -96,13 +88,13 @@ class Topic:
         def hashed(wanted: Range, batches: Sequence[Buffer]) -> None:
             if take_headers is not None:
                 take_headers(headers(wanted.partition, batches))
-            partition = TopicPartition(self._name, wanted.partition)
+            partition = TopicPartition(self.name, wanted.partition)
             for data, fields in fields_of(partition, range(wanted.lo, wanted.hi), batches):
                 take(record_columns(wanted.partition, data, fields, unused))
 
-        async with batch_consumer(self._config) as consumer:
+        async with batch_consumer(self.config) as consumer:
             await read_batches(
-                consumer, self._name, ranges, hashed, no_progress_timeout=self._no_progress_timeout
+                consumer, self.name, ranges, hashed, no_progress_timeout=self.no_progress_timeout
             )
 
 

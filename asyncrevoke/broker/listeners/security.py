@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import os
 import ssl
+import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from asyncrevoke.broker.listeners.ports import HOST
-from asyncrevoke.broker.listeners.private_file import write_private
-from asyncrevoke.broker.listeners.tokens import unsigned_tokens
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
 
@@ -17,6 +20,40 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aiokafka.abc import AbstractTokenProvider
+
+
+_LIFE = 3600  # seconds
+
+
+def unsigned_token(name: str) -> str:
+    """A token for this user, valid for an hour (RFC 7519, section 6)."""
+    now = int(time.time())
+    parts = {"alg": "none"}, {"sub": name, "iat": now, "exp": now + _LIFE}
+    return "".join(f"{_encoded(json.dumps(part).encode())}." for part in parts)
+
+
+def unsigned_tokens(name: str) -> AbstractTokenProvider:
+    """A token provider for a client, with unsigned tokens."""
+    from aiokafka.abc import AbstractTokenProvider
+
+    from asyncrevoke.client.groups.token import token_provider
+
+    provider = token_provider(partial(unsigned_token, name))
+    AbstractTokenProvider.register(type(provider))  # aiokafka's clients ask for an instance
+    return provider
+
+
+def _encoded(part: bytes) -> str:
+    return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write, or replace, a file that only this user may read."""
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(content)
+
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]

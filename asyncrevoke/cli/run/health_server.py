@@ -13,8 +13,7 @@ from typing_extensions import override
 
 from asyncrevoke.cli.run.metrics_text import MetricsText
 from asyncrevoke.cli.run.settings import WorkerSettings
-from asyncrevoke.web.http_port.exchange import HttpRequest, HttpResponse
-from asyncrevoke.web.http_port.server import HttpServer, PortLimits
+from asyncrevoke.web.http_port import HttpRequest, HttpResponse, HttpServer, PortLimits
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer

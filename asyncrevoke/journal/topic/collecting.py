@@ -14,7 +14,7 @@ from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.journal.topic.collected_folder import MOST_SESSIONS, CollectedFolder
 from asyncrevoke.journal.topic.offsets_snapshot import write_snapshot
-from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import consumer_of
 from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from asyncrevoke.client.errors import (
 from asyncrevoke.client.model import PollResult, TopicPartition
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.runtime.session.partition_calls import to_timestamp
-from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import consumer_of
 from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from asyncrevoke.client.groups.observer import committed_offsets, describe_group
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.messages import OffsetCommitResponse
 from asyncrevoke.client.runtime.net.single_request import run_blocking
-from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import consumer_of
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.handovers.checkpoint import CheckpointOffsets, read_checkpoint
 from asyncrevoke.spark.reading.log_bounds import LogBounds

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from asyncrevoke.client.errors import BrokerError, ConfigError
 from asyncrevoke.client.runtime.net.single_request import run_blocking
-from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import consumer_of
 from asyncrevoke.replays.ranges.topic_settings import CLEANUP_POLICY
 from asyncrevoke.spark.reading.offsets import configured
 from asyncrevoke.spark.reading.range_reader import RangeReader

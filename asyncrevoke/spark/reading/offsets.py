@@ -126,7 +126,7 @@ async def find_ranges(
     missing: Missing = "error",
 ) -> list[OffsetRange]:
     """Like :func:`resolve_ranges` for all selected topics, on the running event loop."""
-    from asyncrevoke.replays.ranges.consumers import consumer_of
+    from asyncrevoke.replays.ranges.range_consumer import consumer_of
     from asyncrevoke.spark.reading.log_bounds import LogBounds
 
     for name, place in (("start", start), ("end", end)):
@@ -161,7 +161,7 @@ async def begin_at_time(
 ) -> list[OffsetRange]:
     """These ranges without the offsets before the first record with this timestamp or a later one.
     A range without such a record becomes empty."""
-    from asyncrevoke.replays.ranges.consumers import consumer_of
+    from asyncrevoke.replays.ranges.range_consumer import consumer_of
 
     # A filter may name any time: offsets_for_times refuses numbers that look like seconds.
     since = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
@@ -233,7 +233,7 @@ def describe_lost(ranges: Sequence[OffsetRange]) -> str:
 async def _high_watermarks(
     config: ConsumerConfig, topics: TopicSelection
 ) -> Mapping[TopicPartition, int]:
-    from asyncrevoke.replays.ranges.consumers import consumer_of
+    from asyncrevoke.replays.ranges.range_consumer import consumer_of
     from asyncrevoke.spark.reading.log_bounds import LogBounds
 
     async with consumer_of(replace(config, isolation_level="read_uncommitted")) as consumer:

@@ -18,7 +18,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import consumer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -37,8 +37,8 @@ _MOST: Final = 4
 
 
 class ConsumerKind(NamedTuple):
-    """The arguments of :func:`~asyncrevoke.replays.ranges.consumers.consumer_of`, and the topic
-    that the consumer reads.
+    """The arguments of :func:`~asyncrevoke.replays.ranges.range_consumer.consumer_of`, and the
+    topic that the consumer reads.
 
     A consumer that knows a former id of a topic would report it as deleted, so consumers are reused
     only for the same ``topic_id``. Without an id they are not reused.

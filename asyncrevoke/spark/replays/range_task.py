@@ -9,7 +9,7 @@ from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.dead_letters.origin_reader import OriginReader
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.replays.range_handling import handle_all
+from asyncrevoke.replays.range_source import handle_all
 from asyncrevoke.replays.result_rows import ResultRows
 from asyncrevoke.spark.arrow import pa, pc
 from asyncrevoke.spark.errors import DataLossError, StalledReadError

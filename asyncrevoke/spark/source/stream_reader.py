@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
 from asyncrevoke.client import log_events
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.single_request import run_blocking
-from asyncrevoke.replays.ranges.consumers import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import consumer_of
 from asyncrevoke.spark.reading.log_bounds import LogBounds
 from asyncrevoke.spark.reading.offsets import (
     OffsetRange,

@@ -11,8 +11,14 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import counted
 from asyncrevoke.client.runtime.hooks.observers import Observer
-from asyncrevoke.web.dashboard.handler_calls import HandlerCalls
-from asyncrevoke.web.dashboard.history import Pending, Place, Sample, State, Unavailable
+from asyncrevoke.web.dashboard.history import (
+    HandlerCalls,
+    Pending,
+    Place,
+    Sample,
+    State,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +26,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import BlockingRecord, Health, PollResult, Record, RunningHandler
     from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot, HandledItem, Observed
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
-    from asyncrevoke.web.dashboard.handler_calls import HandlerFigures
-    from asyncrevoke.web.dashboard.history import History
+    from asyncrevoke.web.dashboard.history import HandlerFigures, History
 
 _NOTES = {
     log_events.ASSIGNED.name: "assigned {count}",

@@ -13,8 +13,8 @@ from asyncrevoke.client.printable import printable
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
-from asyncrevoke.replays.ranges.consumers import options_of
-from asyncrevoke.web.dashboard.dead_letter import contents
+from asyncrevoke.replays.ranges.range_consumer import options_of
+from asyncrevoke.web.dashboard.history import contents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.broker.listeners.ports import HOST, free_ports
-from asyncrevoke.broker.listeners.tokens import unsigned_token
+from asyncrevoke.broker.listeners.security import unsigned_token
 from asyncrevoke.broker.process.properties import BrokerNode, new_cluster_id
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node, Replied, Send

@@ -14,7 +14,7 @@ from aiokafka.abc import AbstractTokenProvider
 
 from asyncrevoke import AsyncRevokeError, ConfigError, Consumer
 from asyncrevoke.broker import KafkaBroker, Security
-from asyncrevoke.broker.listeners.tokens import unsigned_token
+from asyncrevoke.broker.listeners.security import unsigned_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from httpx import AsyncClient
 from typer.testing import CliRunner
 
 from asyncrevoke import Consumer, Record
-from asyncrevoke.broker.listeners.tokens import unsigned_token
+from asyncrevoke.broker.listeners.security import unsigned_token
 from asyncrevoke.cli import replay as replay_command
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.replay import RunOptions

@@ -14,7 +14,7 @@ from testcontainers.core.config import testcontainers_config
 from asyncrevoke.broker.admin import Admin
 from asyncrevoke.broker.docker import IMAGE, DockerBroker
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.installation.class_archive import class_path
+from asyncrevoke.broker.installation.jars import class_path
 from asyncrevoke.broker.installation.java import find_java
 from asyncrevoke.broker.process.supervisor import die_with_parent
 

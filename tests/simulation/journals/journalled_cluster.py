@@ -19,7 +19,7 @@ from asyncrevoke.audit.offsets import (
     Range,
     UnusedHashes,
 )
-from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.audit.topic.batch_reader import BATCHES
 from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import Emit, Failed, Notify, Replied, Send
 from asyncrevoke.client.model import TopicPartition

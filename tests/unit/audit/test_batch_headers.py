@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from asyncrevoke.audit.topic.batch_headers import BATCHES, headers
+from asyncrevoke.audit.topic.batch_reader import BATCHES, headers
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.messages import ErrorCode, FetchedPartition
 from asyncrevoke.client.protocol.records import decode_batches

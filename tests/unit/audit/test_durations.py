@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.audit.results.durations import (
+from asyncrevoke.audit.results.audit_result import (
     DurationCount,
     Intervals,
     counted,

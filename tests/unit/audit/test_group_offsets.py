@@ -22,8 +22,7 @@ from unit.journal.written_journal import (
 from asyncrevoke.audit import comparison
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.offsets import AuditedGroupOffsets
-from asyncrevoke.audit.results.coverage import as_json, coverage_lines
-from asyncrevoke.audit.results.report import as_html
+from asyncrevoke.audit.results.report import as_html, as_json, coverage_lines
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.entries import Fact

@@ -51,5 +51,5 @@ def test_reports_and_pictures_are_written_by_one_function() -> None:
     assert others == [
         "broker/listeners/security.py",
         "cli/demo/group.py",
-        "spark/replays/streaming_query.py",
+        "spark/replays/rows_task.py",
     ]

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke.broker.errors import BrokerMissingError, BrokerStartError
-from asyncrevoke.broker.installation.class_archive import class_path, installed_class_path
-from asyncrevoke.broker.installation.download import ATTEMPTS, fill_cache
 from asyncrevoke.broker.installation.jars import (
+    ATTEMPTS,
     Jar,
     Progress,
     cache_folder,
+    class_path,
+    fill_cache,
+    installed_class_path,
     locked_jars,
     missing,
 )

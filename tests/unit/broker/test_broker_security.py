@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncrevoke.broker import KafkaBroker
-from asyncrevoke.broker.listeners.private_file import write_private
-from asyncrevoke.broker.listeners.security import Security
+from asyncrevoke.broker.listeners.security import Security, write_private
 from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:

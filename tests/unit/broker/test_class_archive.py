@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncrevoke.broker.installation.class_archive import ClassArchive, cached_class_archive
+from asyncrevoke.broker.installation.jars import ClassArchive, cached_class_archive
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from asyncrevoke.cli.run.log_output import LogFormat, LogLevel
 from asyncrevoke.cli.run.metrics_text import metrics_of_process
 from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
-from asyncrevoke.web.http_port.server import PortLimits
+from asyncrevoke.web.http_port import PortLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

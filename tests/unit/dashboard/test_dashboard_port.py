@@ -17,8 +17,12 @@ from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.web.dashboard.app import Dashboard
 from asyncrevoke.web.dashboard.history import History
 from asyncrevoke.web.dashboard.server import served
-from asyncrevoke.web.http_port.exchange import RejectedRequestError, parse_request
-from asyncrevoke.web.http_port.server import AllowedHosts, PortLimits
+from asyncrevoke.web.http_port import (
+    AllowedHosts,
+    PortLimits,
+    RejectedRequestError,
+    parse_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

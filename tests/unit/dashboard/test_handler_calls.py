@@ -10,8 +10,7 @@ from unit.dashboard.table_rows import table_rows
 from asyncrevoke import Consumer
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
-from asyncrevoke.web.dashboard.handler_calls import HandlerCalls, HandlerFigures
-from asyncrevoke.web.dashboard.history import History
+from asyncrevoke.web.dashboard.history import HandlerCalls, HandlerFigures, History
 from asyncrevoke.web.dashboard.page import parts
 
 

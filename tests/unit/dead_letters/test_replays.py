@@ -12,6 +12,7 @@ from asyncrevoke import CallNext, Consumer, HandlerContext
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
+from asyncrevoke.dead_letters.dead_letter_topic import TimestampLimits
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.listing import MAX_ROWS, Counting
 from asyncrevoke.dead_letters.replay import Replay, ReplayOptions
@@ -21,7 +22,6 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     read_dead_letter,
     why_not_replayed,
 )
-from asyncrevoke.dead_letters.timestamp_limits import TimestampLimits
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing import cluster as topic_cluster

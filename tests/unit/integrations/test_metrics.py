@@ -22,8 +22,7 @@ from unit.integrations.queried_metrics import metrics_of
 
 from asyncrevoke import Consumer, HandlerContext, Message, Retry, by_header
 from asyncrevoke.integrations import conventions as names
-from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics
-from asyncrevoke.integrations.histogram import Distribution, Histogram
+from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics, Distribution, Histogram
 from asyncrevoke.integrations.opentelemetry_metrics import OpenTelemetryMetrics
 from asyncrevoke.integrations.prometheus import PrometheusMetrics, prometheus_name
 from asyncrevoke.testing import TestConsumer

@@ -11,7 +11,7 @@ from unit.journal.sealed_again import seal_rows
 from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.offsets import ALL_USED, Bounds, Range, UnusedHashes
-from asyncrevoke.audit.topic.batch_headers import BATCHES
+from asyncrevoke.audit.topic.batch_reader import BATCHES
 from asyncrevoke.client.model import Record
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncrevoke import ConsumerConfig
-from asyncrevoke.replays.ranges.consumers import consumer_of, options_of
+from asyncrevoke.replays.ranges.range_consumer import consumer_of, options_of
 
 
 def test_a_consumer_has_the_configuration_that_it_is_made_from() -> None:
