@@ -101,10 +101,9 @@ class ConsumerConfig:
     *beyond* the committed offset, so that the next owner does not handle them again. Brokers accept
     4096 by default (``offset.metadata.max.bytes``). 0 disables it: this member then writes no list
     and ignores those of others. A list of another member is kept in full, even above this limit.
-    Brokers that keep no commit metadata, as Tansu 0.6, are noticed at the first list: the log says
-    so, and none is written any more.
-    Hazard: with 0, after a crash all records beyond an unfinished one are repeated; with 4096, a
-    commit stores up to so many characters for each partition."""
+    After the first list that a broker has not kept, as Tansu 0.6, none is written any more. Hazard:
+    with 0, after a crash all records beyond an unfinished one are repeated; with 4096, a commit
+    stores up to so many characters for each partition."""
 
     client_id: str = "asyncrevoke"
     """The name of this client in the brokers' logs, quotas and metrics."""
@@ -155,12 +154,11 @@ class ConsumerConfig:
     auto_offset_reset: OffsetReset = "earliest"
     """Where to start if the group has no committed offset, or the position is outside the log:
     ``"earliest"``, ``"latest"``, ``timedelta(hours=1)`` for the first record of the last hour, or
-    ``"error"`` to raise ``NoOffsetError`` or ``OffsetOutOfRangeError``. If a broker responds with
-    an error instead of an offset, it is asked again. Partitions and topics that are created after
-    the subscription to them or to a pattern began start at their first record, except with
-    ``"error"``. Hazard of ``"latest"`` and of a timedelta: records can be skipped if retention
-    deletes the position; or if a new partition is first assigned to a member that subscribed after
-    it was created, for example during a restart, or by a ``BrokerPattern``."""
+    ``"error"`` to raise ``NoOffsetError`` or ``OffsetOutOfRangeError``. Partitions and topics that
+    are created after the subscription to them or to a pattern began start at their first record,
+    except with ``"error"``. Hazard of ``"latest"`` and of a timedelta: records can be skipped if
+    retention deletes the position; or if a new partition is first assigned to a member that
+    subscribed after it was created, for example during a restart, or by a ``BrokerPattern``."""
 
     isolation_level: IsolationLevel = "read_uncommitted"
     """``"read_uncommitted"`` delivers all records. ``"read_committed"`` leaves out those of aborted
@@ -213,13 +211,11 @@ class ConsumerConfig:
     on_unconfirmed_membership: OnUnconfirmedMembership = "pause"
     """What to do if no heartbeat was confirmed for ``session_timeout``, because the coordinator is
     unreachable or the event loop was blocked. ``"pause"`` stops delivery until the membership is
-    confirmed; ``"continue"`` delivers fetched records. During the pause, handlers, task groups and
-    ``records()`` start no record that they hold either; a batch that your loop already has cannot
-    be withdrawn. The membership may still be valid: a coordinator that has moved starts a new
-    session. Under KIP-848 brokers do not report their session timeout: nine of their heartbeat
-    intervals are used instead, as in Kafka's defaults, and at most 45 s. Hazard of ``"continue"``:
-    other members may own the partitions and process the same records. Hazard of ``"pause"``: an
-    outage of the coordinator alone stops processing."""
+    confirmed, also of records that handlers, task groups and ``records()`` hold; ``"continue"``
+    delivers fetched records. Under KIP-848 nine heartbeat intervals of the broker are used instead
+    of the session timeout, at most 45 s. Hazard of ``"continue"``: other members may own the
+    partitions and process the same records. Hazard of ``"pause"``: an outage of the coordinator
+    alone stops processing."""
 
     rebalance_timeout: float = 300.0
     """Seconds that the group waits for this member to rejoin; under KIP-848, to release a revoked
@@ -230,8 +226,7 @@ class ConsumerConfig:
     """Seconds that your loop may take for a batch, before it requests the next one. After that this
     member leaves the group. Time spent waiting inside the library does not count, and handlers have
     no such limit. With ``records()`` the time counts from each record, with an error of up to a
-    sixteenth. Hazard: a slower loop body, for example one that processes a large batch record by
-    record, loses all partitions, and the batch is processed again."""
+    sixteenth. Hazard: a slower loop body loses all partitions, and the batch is processed again."""
 
     revoke_timeout: float | None = None
     """The most seconds that a revocation may be delayed, at most ``rebalance_timeout``; after that,
@@ -240,14 +235,13 @@ class ConsumerConfig:
 
     revoke_gaps: RevokeGaps = "process"
     """What a revocation or a stop does with gaps: records that have not started, while a later
-    record of their partition is done or running. If the next owner can learn which records are done
-    (all members are known to read completion maps, and the map has room), gaps are dropped, and the
-    next owner handles just these. Otherwise (another client is a member or the leader, KIP-848, the
-    assignor ``sticky`` or one of your own, ``completion_map=0``, a partition with a lifespan) they
-    are handled before the release (``"process"``), or dropped (``"drop"``). A stop drops what is
-    left of them in time for running handlers to end within ``close_timeout``. Hazard of
-    ``"process"``: if there is a slow key among them, the next owner waits for all records of that
-    key. Hazard of ``"drop"``: the next owner handles completed records again."""
+    record of their partition is done or running. If all members are known to read completion maps,
+    and the map has room, gaps are dropped, and the next owner handles just these. Otherwise
+    (another client is a member or the leader, KIP-848, the assignor ``sticky`` or one of your own,
+    ``completion_map=0``, a partition with a lifespan) they are handled before the release
+    (``"process"``), or dropped (``"drop"``). Hazard of ``"process"``: if there is a slow key among
+    them, the next owner waits for all records of that key. Hazard of ``"drop"``: the next owner
+    handles completed records again."""
 
     delayed_revoke_poll_interval: float = 0.25
     """While you delay a revocation with ``delay_revoke``, a poll returns after at most this many
@@ -263,9 +257,7 @@ class ConsumerConfig:
 
     request_timeout: float = 40.0
     """Seconds that a broker has to respond, and the most that opening a connection takes. A
-    connection on which nothing is received is replaced sooner. A JoinGroup waits for other members:
-    it is sent again after ``session_timeout``, or three quarters of ``rebalance_timeout`` if that
-    is shorter."""
+    connection on which nothing is received is replaced sooner; a JoinGroup may take longer."""
 
     heartbeat_thread: bool = True
     """Whether a thread sends heartbeats while the event loop is blocked, over its own connection
@@ -316,8 +308,7 @@ class ConsumerConfig:
     )
     """An object that returns access tokens, for OAUTHBEARER: its ``async def token(self) -> str``
     is called for each connection, and ``extensions(self) -> dict[str, str]`` if it has that, as an
-    ``aiokafka.abc.AbstractTokenProvider``. It runs on the consumer's event loop. If the broker
-    limits sessions (KIP-368), it is called for each connection that replaces an expiring one."""
+    ``aiokafka.abc.AbstractTokenProvider``. It runs on the consumer's event loop."""
 
     @classmethod
     def from_options(cls, **options: object) -> ConsumerConfig:
