@@ -396,7 +396,7 @@ def test_the_grafana_dashboard_asks_for_nothing_that_does_not_exist() -> None:
 
 @pytest.mark.parametrize("metric", names.METRICS, ids=lambda metric: metric.name)
 def test_the_page_about_metrics_has_each_of_them(metric: names.Metric) -> None:
-    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "operating" / "metrics.md").read_text()
     attributes = ", ".join(f"`{name}`" for name in metric.attributes) or "-"
     row = f"| `{metric.name}` | {metric.kind} | {metric.unit} | {metric.about} | {attributes} |"
     assert row in page
