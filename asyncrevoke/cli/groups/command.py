@@ -67,8 +67,7 @@ def groups(
 
 async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
     from asyncrevoke.client.groups.cluster import GroupsClient
-    from asyncrevoke.client.groups.observer import describe_group
-    from asyncrevoke.client.groups.overview import summarize_groups
+    from asyncrevoke.client.groups.observer import describe_group, summarize_groups
 
     async with GroupsClient(config) as cluster:
         if name is None:

@@ -28,10 +28,10 @@ from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMember
 from asyncrevoke.client.core.membership.manual import ManualMembership
 from asyncrevoke.client.core.membership.session_guard import SessionGuard
 from asyncrevoke.client.core.membership.subscription_state import SubscriptionState
+from asyncrevoke.client.core.metadata.brokers import SilentBrokers
 from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
 from asyncrevoke.client.core.metadata.coordinator import Coordinator
 from asyncrevoke.client.core.metadata.missing_topics import OutputTopics
-from asyncrevoke.client.core.metadata.silent_brokers import SilentBrokers
 from asyncrevoke.client.core.metadata.topic import TopicIds
 from asyncrevoke.client.core.partition.assignment import Assignment
 from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance

@@ -8,22 +8,13 @@ from __future__ import annotations
 import io
 import struct
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kio.serial import entity_writer
 
 from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol import messages
-from asyncrevoke.client.protocol.dialects import (
-    cluster,
-    consumer_group,
-    fetching,
-    group,
-    handshake,
-    offset_commit,
-    offset_fetch,
-    offsets,
-)
+from asyncrevoke.client.protocol.dialects import cluster, fetching, group, handshake, offsets
 from asyncrevoke.client.protocol.dialects.dialect import Dialect, throttle_time_of
 from asyncrevoke.client.protocol.dialects.entity import entity
 from asyncrevoke.client.protocol.dialects.versions import (
@@ -73,8 +64,8 @@ _DIALECTS: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
     messages.FetchRequest: fetching.fetch,
     messages.ListOffsetsRequest: offsets.list_offsets,
     messages.MetadataRequest: cluster.metadata,
-    messages.OffsetCommitRequest: offset_commit.offset_commit,
-    messages.OffsetFetchRequest: offset_fetch.offset_fetch,
+    messages.OffsetCommitRequest: offsets.offset_commit,
+    messages.OffsetFetchRequest: offsets.offset_fetch,
     messages.FindCoordinatorRequest: cluster.find_coordinator,
     messages.JoinGroupRequest: group.join_group,
     messages.HeartbeatRequest: group.heartbeat,
@@ -82,7 +73,7 @@ _DIALECTS: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
     messages.SyncGroupRequest: group.sync_group,
     messages.DescribeGroupsRequest: group.describe_groups,
     messages.OffsetsForLeaderEpochRequest: offsets.offsets_for_leader_epoch,
-    messages.ConsumerGroupHeartbeatRequest: consumer_group.consumer_group_heartbeat,
+    messages.ConsumerGroupHeartbeatRequest: group.consumer_group_heartbeat,
 }
 _OPENING: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
     messages.ApiVersionsRequest: handshake.api_versions,
@@ -320,10 +311,11 @@ def _spoken(message_type: type[Request]) -> _Spoken:
     if not issubclass(message_type, messages.EntityRequest):
         dialect = _DIALECTS.get(message_type) or _OPENING[message_type]
         return _Spoken(APIS[name], dialect)
-    request_type, _ = message_type.entities
+    entity_type = cast("type[EntityRequest[object]]", message_type)
+    request_type, _ = entity_type.entities
     number = int(request_type.__version__)
     api = APIS.get(name, Api(int(request_type.__api_key__), "", (Version(number),), ""))
-    return _Spoken(api, lambda version: _of_entities(message_type, api, version))
+    return _Spoken(api, lambda version: _of_entities(entity_type, api, version))
 
 
 def _of_entities(message_type: type[EntityRequest[object]], api: Api, version: int) -> Dialect:

@@ -28,10 +28,18 @@ class KafkaMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     large response has hundreds of thousands."""
 
 
+class Request(KafkaMessage, frozen=True, kw_only=True):
+    """Base of all requests."""
+
+
+class Response(KafkaMessage, frozen=True, kw_only=True):
+    """Base of all responses."""
+
+
 # --- cluster ---------------------------------------------------------------------------------
 
 
-class MetadataRequest(KafkaMessage, frozen=True, kw_only=True):
+class MetadataRequest(Request, frozen=True, kw_only=True):
     """``topics=None`` requests all topics, ``()`` brokers, and topics by their ``topic_ids``."""
 
     topics: tuple[str, ...] | None
@@ -61,7 +69,7 @@ class TopicMetadata(KafkaMessage, frozen=True, kw_only=True):
     partitions: tuple[PartitionMetadata, ...] = ()
 
 
-class MetadataResponse(KafkaMessage, frozen=True, kw_only=True):
+class MetadataResponse(Response, frozen=True, kw_only=True):
     """``error`` is REBOOTSTRAP_REQUIRED (KIP-1102), or none."""
 
     error: ErrorCode = ErrorCode.none
@@ -71,11 +79,11 @@ class MetadataResponse(KafkaMessage, frozen=True, kw_only=True):
     controller_id: int = -1
 
 
-class FindCoordinatorRequest(KafkaMessage, frozen=True, kw_only=True):
+class FindCoordinatorRequest(Request, frozen=True, kw_only=True):
     group_id: str
 
 
-class FindCoordinatorResponse(KafkaMessage, frozen=True, kw_only=True):
+class FindCoordinatorResponse(Response, frozen=True, kw_only=True):
     error: ErrorCode
     node_id: int = -1
     host: str = ""
@@ -85,7 +93,7 @@ class FindCoordinatorResponse(KafkaMessage, frozen=True, kw_only=True):
 # --- classic membership ------------------------------------------------------------------------
 
 
-class JoinGroupRequest(KafkaMessage, frozen=True, kw_only=True):
+class JoinGroupRequest(Request, frozen=True, kw_only=True):
     group_id: str
     session_timeout: float
     rebalance_timeout: float
@@ -102,7 +110,7 @@ class JoinGroupMember(KafkaMessage, frozen=True, kw_only=True):
     metadata: bytes
 
 
-class JoinGroupResponse(KafkaMessage, frozen=True, kw_only=True):
+class JoinGroupResponse(Response, frozen=True, kw_only=True):
     error: ErrorCode
     generation: int = -1
     protocol_name: str | None = None
@@ -112,7 +120,7 @@ class JoinGroupResponse(KafkaMessage, frozen=True, kw_only=True):
     members: tuple[JoinGroupMember, ...] = ()
 
 
-class SyncGroupRequest(KafkaMessage, frozen=True, kw_only=True):
+class SyncGroupRequest(Request, frozen=True, kw_only=True):
     group_id: str
     generation: int
     member_id: str
@@ -122,40 +130,40 @@ class SyncGroupRequest(KafkaMessage, frozen=True, kw_only=True):
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-class SyncGroupResponse(KafkaMessage, frozen=True, kw_only=True):
+class SyncGroupResponse(Response, frozen=True, kw_only=True):
     error: ErrorCode
     assignment: bytes = b""
 
 
-class HeartbeatRequest(KafkaMessage, frozen=True, kw_only=True):
+class HeartbeatRequest(Request, frozen=True, kw_only=True):
     group_id: str
     generation: int
     member_id: str
     group_instance_id: str | None
 
 
-class HeartbeatResponse(KafkaMessage, frozen=True, kw_only=True):
+class HeartbeatResponse(Response, frozen=True, kw_only=True):
     error: ErrorCode
 
 
-class LeaveGroupRequest(KafkaMessage, frozen=True, kw_only=True):
+class LeaveGroupRequest(Request, frozen=True, kw_only=True):
     group_id: str
     member_id: str
     group_instance_id: str | None
     reason: str = ""
 
 
-class LeaveGroupResponse(KafkaMessage, frozen=True, kw_only=True):
+class LeaveGroupResponse(Response, frozen=True, kw_only=True):
     error: ErrorCode
 
 
-class DescribeGroupsRequest(KafkaMessage, frozen=True, kw_only=True):
+class DescribeGroupsRequest(Request, frozen=True, kw_only=True):
     """DescribeGroups of one classic group; sent to its coordinator."""
 
     group_id: str
 
 
-class DescribeGroupsResponse(KafkaMessage, frozen=True, kw_only=True):
+class DescribeGroupsResponse(Response, frozen=True, kw_only=True):
     """The state is ``Dead`` if there is no classic group of that name. The assignor is empty unless
     the group is stable."""
 
@@ -176,7 +184,7 @@ LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
 
-class ConsumerGroupHeartbeatRequest(KafkaMessage, frozen=True, kw_only=True):
+class ConsumerGroupHeartbeatRequest(Request, frozen=True, kw_only=True):
     """None means unchanged since the last acknowledged heartbeat.
 
     ``member_epoch`` may be JOIN_EPOCH, LEAVE_EPOCH or LEAVE_STATIC_EPOCH. ``regex`` is RE2; empty
@@ -195,7 +203,7 @@ class ConsumerGroupHeartbeatRequest(KafkaMessage, frozen=True, kw_only=True):
     owned: tuple[TopicIdPartitions, ...] | None = None
 
 
-class ConsumerGroupHeartbeatResponse(KafkaMessage, frozen=True, kw_only=True):
+class ConsumerGroupHeartbeatResponse(Response, frozen=True, kw_only=True):
     """``assignment`` are the partitions that the member may read now; None means unchanged."""
 
     error: ErrorCode
@@ -216,7 +224,7 @@ class CommitEntry(KafkaMessage, frozen=True, kw_only=True):
     metadata: str = ""
 
 
-class OffsetCommitRequest(KafkaMessage, frozen=True, kw_only=True):
+class OffsetCommitRequest(Request, frozen=True, kw_only=True):
     """``generation`` is the member epoch in KIP-848; outside a group it is -1 and ``member_id`` is
     empty. ``topic_ids`` are the ids of all topics by name; None: only versions with topic names can
     be used."""
@@ -229,11 +237,11 @@ class OffsetCommitRequest(KafkaMessage, frozen=True, kw_only=True):
     topic_ids: dict[str, bytes] | None = None
 
 
-class OffsetCommitResponse(KafkaMessage, frozen=True, kw_only=True):
+class OffsetCommitResponse(Response, frozen=True, kw_only=True):
     errors: tuple[tuple[TopicPartition, ErrorCode], ...]
 
 
-class OffsetFetchRequest(KafkaMessage, frozen=True, kw_only=True):
+class OffsetFetchRequest(Request, frozen=True, kw_only=True):
     """With ``require_stable`` the broker responds UNSTABLE_OFFSET_COMMIT while a transaction is
     open. With ``member_id`` and ``member_epoch`` (KIP-848) it rejects a stale epoch. ``topic_ids``
     is as in :class:`OffsetCommitRequest`. ``all_partitions`` requests those that have a committed
@@ -258,7 +266,7 @@ class FetchedOffset(KafkaMessage, frozen=True, kw_only=True):
     metadata: str = ""
 
 
-class OffsetFetchResponse(KafkaMessage, frozen=True, kw_only=True):
+class OffsetFetchResponse(Response, frozen=True, kw_only=True):
     error: ErrorCode
     offsets: tuple[FetchedOffset, ...] = ()
 
@@ -275,7 +283,7 @@ class OffsetQuery(KafkaMessage, frozen=True, kw_only=True):
     leader_epoch: int = -1
 
 
-class ListOffsetsRequest(KafkaMessage, frozen=True, kw_only=True):
+class ListOffsetsRequest(Request, frozen=True, kw_only=True):
     queries: tuple[OffsetQuery, ...]
     read_committed: bool = False
 
@@ -290,7 +298,7 @@ class ListedOffset(KafkaMessage, frozen=True, kw_only=True):
     leader_epoch: int = -1
 
 
-class ListOffsetsResponse(KafkaMessage, frozen=True, kw_only=True):
+class ListOffsetsResponse(Response, frozen=True, kw_only=True):
     offsets: tuple[ListedOffset, ...]
 
 
@@ -302,7 +310,7 @@ class EpochQuery(KafkaMessage, frozen=True, kw_only=True):
     leader_epoch: int = -1
 
 
-class OffsetsForLeaderEpochRequest(KafkaMessage, frozen=True, kw_only=True):
+class OffsetsForLeaderEpochRequest(Request, frozen=True, kw_only=True):
     queries: tuple[EpochQuery, ...]
 
 
@@ -316,7 +324,7 @@ class EpochEnd(KafkaMessage, frozen=True, kw_only=True):
     offset: int = -1
 
 
-class OffsetsForLeaderEpochResponse(KafkaMessage, frozen=True, kw_only=True):
+class OffsetsForLeaderEpochResponse(Response, frozen=True, kw_only=True):
     ends: tuple[EpochEnd, ...]
 
 
@@ -330,7 +338,7 @@ class FetchPartition(KafkaMessage, frozen=True, kw_only=True):
     leader_epoch: int = -1
 
 
-class FetchRequest(KafkaMessage, frozen=True, kw_only=True):
+class FetchRequest(Request, frozen=True, kw_only=True):
     """A session epoch (KIP-227) of 0 opens a session, -1 requests none. Above 0, ``partitions`` are
     the new or changed ones and ``forgotten`` those to remove from the session. ``topic_ids`` is as
     in :class:`OffsetCommitRequest`, with the topics of all partitions of the session: the response
@@ -373,7 +381,7 @@ class FetchedPartition(KafkaMessage, frozen=True, kw_only=True):
     records: bytes | memoryview = b""
 
 
-class FetchResponse(KafkaMessage, frozen=True, kw_only=True):
+class FetchResponse(Response, frozen=True, kw_only=True):
     """In a session, unchanged partitions are left out. ``session_id`` is 0 without a session.
     ``leaders`` are the addresses of the leaders that the partitions name (KIP-951).
     ``throttle_time``: for so many seconds nothing is to be fetched of this broker (KIP-219).
@@ -392,7 +400,7 @@ class FetchResponse(KafkaMessage, frozen=True, kw_only=True):
 # --- opening a connection ------------------------------------------------------------------------
 
 
-class ApiVersionsRequest(KafkaMessage, frozen=True, kw_only=True):
+class ApiVersionsRequest(Request, frozen=True, kw_only=True):
     """Versions before 3 do not tell the broker the client's software (KIP-511), and versions before
     5 not which broker is expected (KIP-1242): both ``cluster_id`` and ``node_id``, or neither."""
 
@@ -402,7 +410,7 @@ class ApiVersionsRequest(KafkaMessage, frozen=True, kw_only=True):
     node_id: int = -1
 
 
-class ApiVersionsResponse(KafkaMessage, frozen=True, kw_only=True):
+class ApiVersionsResponse(Response, frozen=True, kw_only=True):
     """``error`` is REBOOTSTRAP_REQUIRED if another broker was expected.
 
     ``ranges`` has the lowest and the highest version by API key; requests whose lowest version is
@@ -414,22 +422,22 @@ class ApiVersionsResponse(KafkaMessage, frozen=True, kw_only=True):
     throttle_time: float = 0.0
 
 
-class SaslHandshakeRequest(KafkaMessage, frozen=True, kw_only=True):
+class SaslHandshakeRequest(Request, frozen=True, kw_only=True):
     mechanism: str
 
 
-class SaslHandshakeResponse(KafkaMessage, frozen=True, kw_only=True):
+class SaslHandshakeResponse(Response, frozen=True, kw_only=True):
     """``mechanisms`` are those that the broker has enabled."""
 
     error: ErrorCode
     mechanisms: tuple[str, ...] = ()
 
 
-class SaslAuthenticateRequest(KafkaMessage, frozen=True, kw_only=True):
+class SaslAuthenticateRequest(Request, frozen=True, kw_only=True):
     auth_bytes: bytes
 
 
-class SaslAuthenticateResponse(KafkaMessage, frozen=True, kw_only=True):
+class SaslAuthenticateResponse(Response, frozen=True, kw_only=True):
     """``session_lifetime``: the broker closes the connection after so many seconds; 0: never
     (KIP-368)."""
 
@@ -442,7 +450,7 @@ class SaslAuthenticateResponse(KafkaMessage, frozen=True, kw_only=True):
 # --- requests that the core does not send ------------------------------------------------------
 
 
-class EntityRequest(KafkaMessage, Generic[_Response_co], frozen=True, kw_only=True):
+class EntityRequest(Request, Generic[_Response_co], frozen=True, kw_only=True):
     """Base of requests whose responses are used as kio decodes them, in the preferred version.
 
     A subclass has the fields of the request that differ from kio's defaults. It is named as the
@@ -452,47 +460,7 @@ class EntityRequest(KafkaMessage, Generic[_Response_co], frozen=True, kw_only=Tr
     entities: ClassVar[Entities]
 
 
-class EntityResponse(KafkaMessage, frozen=True, kw_only=True):
+class EntityResponse(Response, frozen=True, kw_only=True):
     """The response to an :class:`EntityRequest`."""
 
     entity: object
-
-
-Request: TypeAlias = (
-    MetadataRequest
-    | FindCoordinatorRequest
-    | JoinGroupRequest
-    | SyncGroupRequest
-    | HeartbeatRequest
-    | LeaveGroupRequest
-    | DescribeGroupsRequest
-    | ConsumerGroupHeartbeatRequest
-    | OffsetCommitRequest
-    | OffsetFetchRequest
-    | ListOffsetsRequest
-    | OffsetsForLeaderEpochRequest
-    | FetchRequest
-    | ApiVersionsRequest
-    | SaslHandshakeRequest
-    | SaslAuthenticateRequest
-    | EntityRequest[object]
-)
-Response: TypeAlias = (
-    MetadataResponse
-    | FindCoordinatorResponse
-    | JoinGroupResponse
-    | SyncGroupResponse
-    | HeartbeatResponse
-    | LeaveGroupResponse
-    | DescribeGroupsResponse
-    | ConsumerGroupHeartbeatResponse
-    | OffsetCommitResponse
-    | OffsetFetchResponse
-    | ListOffsetsResponse
-    | OffsetsForLeaderEpochResponse
-    | FetchResponse
-    | ApiVersionsResponse
-    | SaslHandshakeResponse
-    | SaslAuthenticateResponse
-    | EntityResponse
-)

@@ -43,7 +43,7 @@ from asyncrevoke.client.groups.facts import (
     RebalanceFacts,
 )
 from asyncrevoke.client.printable import printable, printable_json, printable_lines
-from asyncrevoke.client.protocol.dialects import consumer_group
+from asyncrevoke.client.protocol.dialects import group
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.fatal_errors import RequestFailed
 from asyncrevoke.web.dashboard.history import History, Pending, Place, Sample
@@ -118,7 +118,7 @@ def test_what_a_coordinator_adds_to_an_error_is_printable_and_short() -> None:
         heartbeat_interval=i32Timedelta.parse(timedelta(0)),
         assignment=None,
     )
-    detail = consumer_group._read(response).detail
+    detail = group._consumer_group_heartbeat(response).detail
     assert_harmless(detail)
     assert len(detail) < 2000
 

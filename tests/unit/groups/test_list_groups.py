@@ -17,8 +17,7 @@ from unit.groups.fake_brokers import NOW, FakeBrokers, classic_member
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
 from asyncrevoke.cli.groups.view import show_groups
-from asyncrevoke.client.groups.observer import list_groups
-from asyncrevoke.client.groups.overview import summarize_groups
+from asyncrevoke.client.groups.observer import list_groups, summarize_groups
 
 if TYPE_CHECKING:
     import pytest

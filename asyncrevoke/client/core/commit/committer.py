@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
-from asyncrevoke.client.core.commit.read_back import ReadBack
 from asyncrevoke.client.core.commit.rejected_commits import (
     PartitionBackoff,
     RejectedCommits,
     commit_error,
 )
-from asyncrevoke.client.core.commit.unverified_commits import UnverifiedCommits
+from asyncrevoke.client.core.commit.unverified_commits import ReadBack, UnverifiedCommits
 from asyncrevoke.client.core.commit.waiters import CommitWaiters, Waiter
 from asyncrevoke.client.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error

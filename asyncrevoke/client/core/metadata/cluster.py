@@ -9,7 +9,7 @@ from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed, ResetConnection
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.io.wait_log import WaitLog
-from asyncrevoke.client.core.metadata.known_brokers import KnownBrokers
+from asyncrevoke.client.core.metadata.brokers import KnownBrokers
 from asyncrevoke.client.core.metadata.missing_topics import MissingTopics
 from asyncrevoke.client.core.metadata.topic import NO_ID, KnownTopic, read_topics
 from asyncrevoke.client.errors import BrokerError, TopicAuthorizationError

@@ -16,7 +16,7 @@ from asyncrevoke.client.protocol.dialects.dialect import (
     throttle_time_of,
     with_shortcut,
 )
-from asyncrevoke.client.protocol.dialects.topic_ids import by_id, by_name, name_of, names
+from asyncrevoke.client.protocol.dialects.topic_ids import by_id, by_name, with_names
 from asyncrevoke.client.protocol.messages import (
     AbortedTransaction,
     BrokerMetadata,
@@ -27,6 +27,8 @@ from asyncrevoke.client.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kio.schema.fetch.v11 import response as fetch11
     from kio.schema.fetch.v12 import response as fetch12
     from kio.schema.fetch.v13 import response as fetch13
@@ -101,11 +103,9 @@ def _topic_of(partition: TopicPartition) -> str:
 
 
 def _fetched(entity: fetch11.FetchResponse | fetch12.FetchResponse) -> FetchResponse:
-    return FetchResponse(
-        error=entity.error_code,
-        session_id=entity.session_id,
-        throttle_time=throttle_time_of(entity),
-        partitions=tuple(
+    return _response(
+        entity,
+        (
             _partition(topic.topic, partition)
             for topic in entity.responses
             for partition in topic.partitions
@@ -114,15 +114,11 @@ def _fetched(entity: fetch11.FetchResponse | fetch12.FetchResponse) -> FetchResp
 
 
 def _fetched_by_id(entity: fetch13.FetchResponse, request: FetchRequest | None) -> FetchResponse:
-    known = names(request.topic_ids if request is not None else None)
-    return FetchResponse(
-        error=entity.error_code,
-        session_id=entity.session_id,
-        throttle_time=throttle_time_of(entity),
-        partitions=tuple(
+    return _response(
+        entity,
+        (
             _partition(name, partition)
-            for topic in entity.responses
-            if (name := name_of(known, topic.topic_id)) is not None
+            for name, topic in with_names(entity.responses, request)
             for partition in topic.partitions
         ),
     )
@@ -131,31 +127,35 @@ def _fetched_by_id(entity: fetch13.FetchResponse, request: FetchRequest | None) 
 def _fetched_with_leaders(
     entity: fetch16.FetchResponse, request: FetchRequest | None
 ) -> FetchResponse:
-    known = names(request.topic_ids if request is not None else None)
+    return _response(
+        entity,
+        (
+            _partition(name, partition, leader.leader_id, leader.leader_epoch)
+            for name, topic in with_names(entity.responses, request)
+            for partition in topic.partitions
+            for leader in (partition.current_leader,)
+        ),
+        tuple(
+            BrokerMetadata(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in entity.node_endpoints
+        ),
+    )
+
+
+def _response(
+    entity: fetch11.FetchResponse
+    | fetch12.FetchResponse
+    | fetch13.FetchResponse
+    | fetch16.FetchResponse,
+    partitions: Iterable[FetchedPartition],
+    leaders: tuple[BrokerMetadata, ...] = (),
+) -> FetchResponse:
     return FetchResponse(
         error=entity.error_code,
         session_id=entity.session_id,
         throttle_time=throttle_time_of(entity),
-        partitions=tuple(
-            _partition(
-                name,
-                partition,
-                partition.current_leader.leader_id,
-                partition.current_leader.leader_epoch,
-            )
-            for topic in entity.responses
-            if (name := name_of(known, topic.topic_id)) is not None
-            for partition in topic.partitions
-        ),
-        leaders=tuple(
-            BrokerMetadata(
-                node_id=node_endpoint.node_id,
-                host=node_endpoint.host,
-                port=node_endpoint.port,
-                rack=node_endpoint.rack,
-            )
-            for node_endpoint in entity.node_endpoints
-        ),
+        partitions=tuple(partitions),
+        leaders=leaders,
     )
 
 

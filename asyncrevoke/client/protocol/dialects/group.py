@@ -1,11 +1,16 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup and DescribeGroups of the classic group protocol."""
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup and DescribeGroups of the classic group protocol, and
+ConsumerGroupHeartbeat, the membership request of KIP-848."""
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from asyncrevoke.client.printable import printable
 from asyncrevoke.client.protocol.dialects.dialect import Dialect, duration, make, schema
 from asyncrevoke.client.protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ErrorCode,
@@ -21,6 +26,12 @@ from asyncrevoke.client.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from kio.schema.consumer_group_heartbeat.v0.response import (
+        ConsumerGroupHeartbeatResponse as Heartbeat0,
+    )
+    from kio.schema.consumer_group_heartbeat.v1.response import (
+        ConsumerGroupHeartbeatResponse as Heartbeat1,
+    )
     from kio.schema.describe_groups.v4.response import DescribeGroupsResponse as Describe4
     from kio.schema.describe_groups.v5.response import DescribeGroupsResponse as Describe5
     from kio.schema.heartbeat.v3.response import HeartbeatResponse as Heartbeat3
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
 
 _PROTOCOL_TYPE: Final = "consumer"
 _LONGEST_REASON: Final = 255  # KIP-800: brokers reject longer ones
+_UNCHANGED = -0.001
 
 
 def join_group(version: int) -> Dialect:
@@ -174,4 +186,59 @@ def _described(entity: Describe4 | Describe5) -> DescribeGroupsResponse:
         state=group.group_state,
         protocol_type=group.protocol_type,
         assignor=group.protocol_data,
+    )
+
+
+def consumer_group_heartbeat(version: int) -> Dialect:
+    """From version 1 on (Kafka 4.0) the client generates the member id, and the broker matches
+    regular expressions. Version 0 is that of Kafka 3.7 to 3.9, where KIP-848 is a preview."""
+    q, r = schema("consumer_group_heartbeat", version)
+
+    def build(message: ConsumerGroupHeartbeatRequest) -> object:
+        if version == 0 and message.regex:
+            raise ValueError(
+                "brokers before Apache Kafka 4.0 match no regular expressions: subscribe by "
+                "topics, or by a pattern that the client matches"
+            )
+        timeout = message.rebalance_timeout
+        return q.ConsumerGroupHeartbeatRequest(
+            group_id=message.group_id,
+            member_id=message.member_id,
+            member_epoch=message.member_epoch,
+            instance_id=message.group_instance_id,
+            rack_id=message.rack,
+            rebalance_timeout=duration(_UNCHANGED if timeout is None else timeout),
+            subscribed_topic_names=message.topics,
+            server_assignor=message.assignor,
+            topic_partitions=None
+            if message.owned is None
+            else tuple(
+                q.TopicPartitions(topic_id=uuid.UUID(bytes=topic_id), partitions=tuple(numbers))
+                for topic_id, numbers in message.owned
+            ),
+            **({} if version == 0 else {"subscribed_topic_regex": message.regex}),
+        )
+
+    return make(
+        q.ConsumerGroupHeartbeatRequest,
+        build,
+        r.ConsumerGroupHeartbeatResponse,
+        _consumer_group_heartbeat,
+    )
+
+
+def _consumer_group_heartbeat(entity: Heartbeat0 | Heartbeat1) -> ConsumerGroupHeartbeatResponse:
+    assignment = entity.assignment
+    return ConsumerGroupHeartbeatResponse(
+        error=entity.error_code,
+        detail=printable(entity.error_message or ""),
+        member_id=entity.member_id,
+        member_epoch=entity.member_epoch,
+        heartbeat_interval=entity.heartbeat_interval.total_seconds(),
+        assignment=None
+        if assignment is None
+        else tuple(
+            (bytes(16) if topic.topic_id is None else topic.topic_id.bytes, topic.partitions)
+            for topic in assignment.topic_partitions
+        ),
     )

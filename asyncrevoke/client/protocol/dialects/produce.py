@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from asyncrevoke.client.protocol.dialects.dialect import Dialect, make_by_id, schema, with_writer
-from asyncrevoke.client.protocol.dialects.topic_ids import by_id, name_of, names
+from asyncrevoke.client.protocol.dialects.topic_ids import by_id, with_names
 from asyncrevoke.client.protocol.guard import varint_bytes
 from asyncrevoke.client.protocol.messages import EntityResponse
 
@@ -51,7 +51,6 @@ def produce_by_id(version: int) -> Dialect:
         )
 
     def read(response: Any, request: Any) -> EntityResponse:  # noqa: ANN401 - of kio's
-        known = names(None if request is None else request.topic_ids)
         return EntityResponse(
             entity=named.ProduceResponse(
                 responses=tuple(
@@ -70,8 +69,7 @@ def produce_by_id(version: int) -> Dialect:
                             for entry in topic.partition_responses
                         ),
                     )
-                    for topic in response.responses
-                    if (name := name_of(known, topic.topic_id)) is not None
+                    for name, topic in with_names(response.responses, request)
                 ),
                 throttle_time=response.throttle_time,
             )

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import uuid
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from asyncrevoke.client.protocol.messages import (
+        FetchRequest,
+        OffsetCommitRequest,
+        OffsetFetchRequest,
+    )
+
+
+class _WithId(Protocol):
+    @property
+    def topic_id(self) -> uuid.UUID | None: ...
+
+
+_Topic = TypeVar("_Topic", bound=_WithId)
 
 
 def by_name(_topic_ids: Mapping[str, bytes] | None, topic: str) -> object:
@@ -28,9 +42,16 @@ def names(topic_ids: Mapping[str, bytes] | None) -> Mapping[bytes, str]:
     return {topic_id: name for name, topic_id in (topic_ids or {}).items()}
 
 
-def name_of(known: Mapping[bytes, str], topic_id: uuid.UUID | None) -> str | None:
-    """The name of a topic in a response; None if the request does not have its id."""
-    return None if topic_id is None else known.get(topic_id.bytes)
+def with_names(
+    topics: Iterable[_Topic],
+    request: FetchRequest | OffsetCommitRequest | OffsetFetchRequest | None,
+) -> Iterator[tuple[str, _Topic]]:
+    """The topics of a response with their names, without those whose id the request lacks."""
+    known = names(None if request is None else request.topic_ids)
+    for topic in topics:
+        topic_id = topic.topic_id
+        if topic_id is not None and (name := known.get(topic_id.bytes)) is not None:
+            yield name, topic
 
 
 # Every fetch has the same ids, and creating a UUID is slower than encoding it.

@@ -1,4 +1,5 @@
-"""Metrics, traces and dashboards observe a running consumer: their interface, and its calls."""
+"""Metrics, traces and dashboards observe a running consumer: their interface, its calls, and the
+status of partitions."""
 
 from __future__ import annotations
 
@@ -8,20 +9,20 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.core.partition.status import PartitionStatus
+from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.client.model import Health, PollResult, Record
+from asyncrevoke.client.model import Health, PollResult, Record, TopicPartition, Value
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from asyncrevoke.client.core.io.effects import Emit
+    from asyncrevoke.client.core.partition.assignment import Assignment
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 
     Headers = Sequence[tuple[str, bytes | None]]
-
 
 Hook: TypeAlias = Literal[
     "on_close",
@@ -37,6 +38,54 @@ Hook: TypeAlias = Literal[
 
 # Seconds that another thread waits for the event loop.
 _PATIENCE = 1.0
+
+
+class PartitionStatus(Value, frozen=True):
+    """One assigned partition.
+
+    ``revoking`` is ``"requested"`` until a step has announced it, ``"draining"`` while records are
+    in flight, ``"committing"`` until its last commit is acknowledged, empty if it stays.
+    ``oldest`` is the lowest offset in flight, None without one. ``lag`` is the high watermark of
+    the last fetch minus the position, None before the first fetch.
+    """
+
+    partition: TopicPartition
+    revoking: str
+    paused: bool
+    in_flight: int
+    oldest: int | None
+    position: int | None
+    committed: int | None
+    lag: int | None
+
+
+def partition_statuses(assignment: Assignment) -> tuple[PartitionStatus, ...]:
+    """The status of each assigned partition."""
+    return tuple(
+        _status(instance, in_flight, assignment.position(instance))
+        for instance, in_flight in assignment.returned().items()
+    )
+
+
+def _status(instance: PartitionInstance, in_flight: int, position: int | None) -> PartitionStatus:
+    return PartitionStatus(
+        instance.partition,
+        _revoking(instance),
+        instance.paused,
+        in_flight,
+        instance.oldest_in_flight if in_flight else None,
+        position,
+        instance.committed_offset,
+        None if position is None else instance.lag(position),
+    )
+
+
+def _revoking(instance: PartitionInstance) -> str:
+    if instance.state is InstanceState.REVOKE_REQUESTED:
+        return "requested"
+    if instance.state is InstanceState.COMMITTING:
+        return "committing"
+    return "draining" if instance.revoking else ""
 
 
 class HandledItem(Protocol):

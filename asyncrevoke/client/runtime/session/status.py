@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.core.partition.status import partition_statuses
 from asyncrevoke.client.model import BlockingRecord, RunningHandler, Value
-from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot
+from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot, partition_statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.runtime.session.record_owners import RecordOwners
-
 
 # Seconds that a handler has to end after it was cancelled at its max_handler_time.
 HANDLER_GRACE = 5.0

@@ -188,6 +188,6 @@ def test_an_id_that_a_broker_does_not_know_has_the_metadata_asked_at_once(
     assert world.collect() == {1: [0, 1, 2, 3, 4]}
     world.advance(0.15)
     world.plan()
-    asked = {p.partition.partition for s in world.sends(FetchRequest) for p in s.message.partitions}  # type: ignore[union-attr]
+    asked = {p.partition.partition for s in world.sends(FetchRequest) for p in s.message.partitions}  # type: ignore[attr-defined]
     assert asked == {0, 1}
     assert world.errors == []

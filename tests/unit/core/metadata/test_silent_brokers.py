@@ -22,7 +22,7 @@ from asyncrevoke.client.core.io.effects import (
     Send,
 )
 from asyncrevoke.client.core.io.outbox import Outbox
-from asyncrevoke.client.core.metadata.silent_brokers import SilentBrokers
+from asyncrevoke.client.core.metadata.brokers import SilentBrokers
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,

@@ -38,8 +38,10 @@ from asyncrevoke.client.core.membership.kip848.state_table import (
     MemberState,
     MemberTransition,
 )
-from asyncrevoke.client.core.membership.kip848.target_assignment import TargetAssignment
-from asyncrevoke.client.core.membership.kip848.unknown_topics import UnknownTopics
+from asyncrevoke.client.core.membership.kip848.target_assignment import (
+    TargetAssignment,
+    UnknownTopics,
+)
 from asyncrevoke.client.core.membership.membership_log import MembershipLog
 from asyncrevoke.client.model import GroupMetadata, TopicPartition
 from asyncrevoke.client.protocol.messages import (
