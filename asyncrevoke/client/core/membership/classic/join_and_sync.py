@@ -86,7 +86,7 @@ class JoinAndSync:
         # The term of the coordinator that was asked last.
         self._term = 0
         self._retried = False
-        # Requests in a row without a response in time.
+        # JoinGroups without a response in time, since this member was assigned partitions last.
         self._without_response = 0
         # Connections in a row that were given up because the coordinator had moved on.
         self._given_up = 0
@@ -320,7 +320,6 @@ class JoinAndSync:
         self._outstanding = None
         self._outbox.cancel_timer(_LATE_TIMER)
         if isinstance(reply, JoinGroupResponse):
-            self._without_response = 0
             self._member.join_response_received(now, reply)
             return
         self._without_response += isinstance(reply, Failed) and reply.kind is FailureKind.TIMEOUT
@@ -344,7 +343,7 @@ class JoinAndSync:
         if isinstance(reply, SyncGroupResponse):
             if reply.error is ErrorCode.none:
                 self._backoff.succeeded()
-                self._given_up = 0
+                self._given_up = self._without_response = 0
             self._member.sync_response_received(now, sent_at, reply)
             return
         detail = self._failure(now, reply)

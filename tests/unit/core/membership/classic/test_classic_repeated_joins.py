@@ -156,3 +156,15 @@ def test_each_first_join_is_sent_again_before_the_session_expires(
         group.fail(send, FailureKind.TIMEOUT)
         group.advance(1.0)
     assert timeouts == [3.0, 4.5, 4.5, 4.5]
+
+
+def test_a_coordinator_may_take_longer_for_each_join_than_half_of_the_session() -> None:
+    """With the shorter time for its second JoinGroup the member would send a third one, whose
+    response comes when its session has expired."""
+    group = ScriptedGroup(session_timeout=10.0)
+    group.start()
+    send, _ = group.only(JoinGroupRequest)
+    assert send.timeout == 5.0
+    group.fail(send, FailureKind.TIMEOUT)
+    group.give_id()
+    assert group.only(JoinGroupRequest)[0].timeout == 7.5
