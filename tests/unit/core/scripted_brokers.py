@@ -417,6 +417,8 @@ class ScriptedBrokers:
         self._handle(Replied(send.request_id, message))
         self.run_until_idle()
 
-    def fail(self, send: Send, kind: FailureKind = FailureKind.DISCONNECTED) -> None:
-        self._handle(Failed(send.request_id, kind, "gone"))
+    def fail(
+        self, send: Send, kind: FailureKind = FailureKind.DISCONNECTED, detail: str = "gone"
+    ) -> None:
+        self._handle(Failed(send.request_id, kind, detail))
         self.run_until_idle()

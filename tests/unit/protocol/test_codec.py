@@ -281,7 +281,7 @@ def test_a_regex_needs_a_broker_that_resolves_it() -> None:
         group_id="g", member_id="m", member_epoch=0, group_instance_id=None, regex="t.*"
     )
     assert b"t.*" in codec.encode_request(message, 1)
-    with pytest.raises(ValueError, match=r"before Apache Kafka 4\.0 match no regular"):
+    with pytest.raises(ValueError, match=r"Heartbeat 0, .*before Apache Kafka 4\.0 match no"):
         codec.encode_request(message, 0)
 
 

@@ -128,12 +128,22 @@ def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) 
 
 
 def no_consumer_protocol(group_id: str, detail: str) -> FatalError:
-    """The exception if the brokers lack the protocol of KIP-848."""
+    """The exception if a coordinator has rejected a request of KIP-848, which it offers."""
     why = f" ({detail.removesuffix('.')})" if detail else ""
     return UnsupportedVersionError(
-        f'group_protocol="consumer" (KIP-848) cannot be used for group {group_id!r}{why}: the '
+        f"{_cannot_use_kip_848(group_id)}{why}: the "
         "brokers must be Apache Kafka 4.0 or later, with the feature group.version=1 "
         "(kafka-features.sh upgrade --feature group.version=1) and `consumer` in "
         'group.coordinator.rebalance.protocols; "auto" falls back on the classic protocol without '
         'these, and "classic" does without'
     )
+
+
+def consumer_protocol_not_sent(group_id: str, detail: str) -> FatalError:
+    """The exception if a request of KIP-848 cannot be sent in a version that the coordinator
+    offers. ``detail`` names these versions, and what does without."""
+    return UnsupportedVersionError(f"{_cannot_use_kip_848(group_id)}: {detail}")
+
+
+def _cannot_use_kip_848(group_id: str) -> str:
+    return f'group_protocol="consumer" (KIP-848) cannot be used for group {group_id!r}'

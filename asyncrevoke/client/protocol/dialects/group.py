@@ -197,8 +197,9 @@ def consumer_group_heartbeat(version: int) -> Dialect:
     def build(message: ConsumerGroupHeartbeatRequest) -> object:
         if version == 0 and message.regex:
             raise ValueError(
-                "brokers before Apache Kafka 4.0 match no regular expressions: subscribe by "
-                "topics, or by a pattern that the client matches"
+                "the broker offers ConsumerGroupHeartbeat 0, and brokers before Apache Kafka 4.0 "
+                "match no regular expressions: subscribe by topics, or by a pattern that the "
+                "client matches"
             )
         timeout = message.rebalance_timeout
         return q.ConsumerGroupHeartbeatRequest(

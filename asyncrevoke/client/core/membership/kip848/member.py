@@ -26,6 +26,7 @@ from asyncrevoke.client.core.io.effects import Failed, FailureKind
 from asyncrevoke.client.core.io.fatal_error import fatal_error
 from asyncrevoke.client.core.membership.fatal_errors import (
     consumer_group_error,
+    consumer_protocol_not_sent,
     no_consumer_protocol,
 )
 from asyncrevoke.client.core.membership.kip848.error_table import (
@@ -353,7 +354,7 @@ class ConsumerGroupMembership:
             case ConsumerGroupHeartbeatResponse():
                 self._handle_error(now, reply)
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._unsupported(now, detail)
+                self._unsupported(now, detail, consumer_protocol_not_sent(self._group_id, detail))
             case Failed(kind=FailureKind.AUTHENTICATION):
                 self.fail(now, fatal_error(reply))
             case _:
@@ -436,7 +437,8 @@ class ConsumerGroupMembership:
             case HeartbeatErrorAction.REJOIN:
                 self._fenced(now, f"the coordinator responds with {error.name}")
             case HeartbeatErrorAction.USE_CLASSIC:
-                self._unsupported(now, reply.detail)
+                detail = reply.detail
+                self._unsupported(now, detail, no_consumer_protocol(self._group_id, detail))
             case HeartbeatErrorAction.FAIL:
                 self.fail(now, consumer_group_error(error, reply.detail, self._config))
             case action:
@@ -457,9 +459,9 @@ class ConsumerGroupMembership:
             self._fenced_at = now
             self._join(now, after=_FENCED_OFTEN if again else 0.0)
 
-    def _unsupported(self, now: float, detail: str) -> None:
+    def _unsupported(self, now: float, detail: str, error: FatalError) -> None:
         if not self._has_fallback:
-            self.fail(now, no_consumer_protocol(self._group_id, detail))
+            self.fail(now, error)
             return
         self._forget(MemberTransition.FENCED)
         self._known = False
