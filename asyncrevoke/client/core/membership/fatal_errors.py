@@ -66,9 +66,10 @@ def no_common_assignor(
         )
     if described is not None and described.state == "Dead":
         return InconsistentGroupError(
-            f"{group} has members that use KIP-848, and its classic members have no assignor in "
-            f"common with this one, which offers {ours}: offer what they offer, or use "
-            'group_protocol="consumer"'
+            f"{group} has members that use KIP-848, and rejects this classic member, which offers "
+            f'{ours}: use group_protocol="consumer"; or, if other classic members are in it, offer '
+            "an assignor that all of them offer; or, if none can join, set the brokers' "
+            "group.consumer.migration.policy=bidirectional"
         )
     if not assignor:
         return InconsistentGroupError(

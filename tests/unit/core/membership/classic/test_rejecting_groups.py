@@ -70,6 +70,9 @@ def test_a_group_that_only_kip_848_has_is_to_be_joined_by_kip_848() -> None:
     assert "has members that use KIP-848" in text
     assert 'group_protocol="consumer"' in text
     assert "twice" not in text
+    # It may have no classic members at all: with the policy "disabled" none may join.
+    assert "if other classic members are in it" in text
+    assert "group.consumer.migration.policy=bidirectional" in text
 
 
 def test_while_the_group_rebalances_its_assignor_is_not_known() -> None:
