@@ -118,7 +118,15 @@ APIS: Final[Mapping[str, Api]] = {
     "JoinGroup": Api(
         11,
         "classic groups",
-        (Version(9), Version(5, "the reason of a rebalance in the broker's log")),
+        (
+            Version(9),
+            Version(
+                5,
+                "the reason of a rebalance in the broker's log; the subscriptions of the others for"
+                " a static leader that restarts (KIP-814): until the next rebalance it watches its"
+                " own topics alone",
+            ),
+        ),
         _NO_GROUPS,
     ),
     "Heartbeat": Api(12, "classic groups", (Version(3), Version(4)), _NO_GROUPS),
