@@ -45,7 +45,8 @@ REASONS: Final[tuple[Reason, ...]] = (
         ("restart", "static_member"),
         ("asyncrevoke",),
         "it returns no records from an offset inside a batch, where the first run had committed; "
-        "the log names the partition and the offset",
+        "the log names the partition and the offset. confluent-kafka reads one partition after "
+        "another here, and commits at the ends of two",
     ),
     Reason(
         "Tansu",
