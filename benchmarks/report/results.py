@@ -39,10 +39,9 @@ class Section(NamedTuple):
 
 
 _ABOUT = (
-    "Written by `python -m benchmarks`, see [benchmarks](../explanation/benchmarks.md). Medians,"
-    " and lowest to highest of all rounds, of clients that took turns on one broker. Machines"
-    " differ: compare the rows. *Ours ÷ this* is of the first column: for rates more is better,"
-    " for times less."
+    "[How it is measured](../explanation/benchmarks.md#how-it-is-measured). Medians, and lowest to"
+    " highest of all rounds. Machines differ: compare the rows. *Ours ÷ this* is of the first"
+    " column: for rates more is better, for times less."
 )
 
 HANDLERS: dict[str, tuple[str, str]] = {
@@ -170,7 +169,7 @@ def _raw(name: str, found: Found) -> Iterator[Section]:
     unit = "MB" if bulk else "records"
     about = f"{found['records']:,} records of {size:,} bytes in 8 partitions, looked at in a loop."
     if bulk:
-        about += " Where a client is told how many it may take at once, that is 10 MB of them."
+        about += " Clients that have a limit for one call take 10 MB."
     yield Section(
         name,
         _RAW[name],
@@ -240,7 +239,7 @@ def _stall(name: str, found: Found) -> Iterator[Section]:
             f"{name}-{drain:g}",
             f"Stall of kept partitions, {drain:g} s of work to finish",
             "How much longer than before the longest gap between records of kept partitions was"
-            f" when a member joined, while {drain:g} s of work on the others was finished.",
+            " when a member joined.",
             "asyncrevoke cooperative-sticky",
             tuple(
                 Measure(label, {c: [r[key] for r in mine if r["client"] == c] for c in clients}, 2)
