@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.rules.views import FOREVER
-from asyncrevoke.audit.sql.text import columns, compose
+from asyncrevoke.audit.sql.text import Sql, columns, compose
 from asyncrevoke.journal.format.facts import facts_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.offsets import AuditedGroupOffsets, Bounds
     from asyncrevoke.audit.sql.database import AuditDatabase
-    from asyncrevoke.audit.sql.text import Sql
     from asyncrevoke.journal.reading import SessionState
 
 

@@ -7,22 +7,19 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.audit.comparison import Comparison
-from asyncrevoke.audit.offsets import ALL_USED, UnusedHashes
+from asyncrevoke.audit.offsets import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.rules.views import MERGED
-from asyncrevoke.audit.sql.text import columns, compose
+from asyncrevoke.audit.sql.text import Text, columns, compose
 from asyncrevoke.audit.topic.batch_reader import BATCHES
 from asyncrevoke.audit.topic.record_hashes import RECORDS
-from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.journal.format.arrow import RecordBatch, pa
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from asyncrevoke.audit.audited_group import AuditedGroup
-    from asyncrevoke.audit.offsets import Bounds, Range
     from asyncrevoke.audit.results.audit_result import PartialAudit
     from asyncrevoke.audit.sql.database import AuditDatabase
-    from asyncrevoke.audit.sql.text import Text
-    from asyncrevoke.journal.format.arrow import RecordBatch
 
 # Seconds after which a query is interrupted that had not started at the last attempt.
 _INTERRUPT_AGAIN: Final = 0.05

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, LiteralString
 
 from asyncrevoke.audit.accounting import Accounting
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
-from asyncrevoke.audit.audited_group import EXACT_BELOW
-from asyncrevoke.audit.offsets import Range, UnusedHashes
+from asyncrevoke.audit.audited_group import EXACT_BELOW, AuditedGroup
+from asyncrevoke.audit.offsets import Bounds, Range, UnusedHashes
 from asyncrevoke.audit.results.audit_result import (
     DurationCount,
     PartialAudit,
@@ -26,15 +26,12 @@ from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
 from asyncrevoke.audit.rules.queries import combined, rules
 from asyncrevoke.audit.rules.tables import RuleParameters, definitions
 from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
-from asyncrevoke.audit.sql.text import columns, compose, joined
+from asyncrevoke.audit.sql.text import Sql, Text, columns, compose, joined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from asyncrevoke.audit.audited_group import AuditedGroup
-    from asyncrevoke.audit.offsets import Bounds
     from asyncrevoke.audit.sql.database import AuditDatabase
-    from asyncrevoke.audit.sql.text import Sql, Text
     from asyncrevoke.journal.reading import SessionState
 
 # The tables of what is read of the topic.

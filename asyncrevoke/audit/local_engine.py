@@ -11,16 +11,14 @@ from asyncrevoke.audit.audited_group import (
     handler_order_of,
     sessions_of_group,
 )
-from asyncrevoke.audit.compared_topic import compare
-from asyncrevoke.audit.results.audit_result import merged
+from asyncrevoke.audit.compared_topic import AuditedTopic, compare
+from asyncrevoke.audit.results.audit_result import AuditResult, merged
 from asyncrevoke.audit.rules.views import DONE
 from asyncrevoke.audit.sql.database import AuditDatabase
 from asyncrevoke.audit.sql.text import compose
 
 if TYPE_CHECKING:
-    from asyncrevoke.audit.compared_topic import AuditedTopic
     from asyncrevoke.audit.offsets import AuditedGroupOffsets
-    from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.journal.format.arrow import Table
     from asyncrevoke.journal.reading import JournalContent, SessionState
 

@@ -26,6 +26,7 @@ from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import host_and_port, printable
 from asyncrevoke.client.protocol.messages import (
     LATEST_TIMESTAMP,
+    Entities,
     EntityRequest,
     EntityResponse,
     ListOffsetsRequest,
@@ -33,6 +34,8 @@ from asyncrevoke.client.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
     OffsetQuery,
+    Request,
+    Response,
 )
 from asyncrevoke.client.runtime.net.fatal_errors import RequestFailed
 from asyncrevoke.client.runtime.net.single_request import request_blocking
@@ -44,8 +47,6 @@ if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.response import CreatePartitionsTopicResult
     from kio.schema.create_topics.v7.response import CreatableTopicResult
     from kio.schema.delete_topics.v5.response import DeletableTopicResult
-
-    from asyncrevoke.client.protocol.messages import Entities, Request, Response
 
     ResponseT = TypeVar("ResponseT")
     ResultT = TypeVar(

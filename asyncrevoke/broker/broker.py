@@ -20,6 +20,7 @@ from asyncrevoke.broker.admin import RETRY_INTERVAL, Admin
 from asyncrevoke.broker.errors import BrokerRequestError, BrokerStartError
 from asyncrevoke.broker.installation.jars import (
     ClassArchive,
+    OnProgress,
     cached_class_archive,
     class_path,
 )
@@ -44,7 +45,6 @@ from asyncrevoke.client.errors import ConfigError, IllegalStateError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.broker.installation.jars import OnProgress
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 30.0

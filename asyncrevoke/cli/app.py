@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol, cast
 
@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 import asyncrevoke
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
 

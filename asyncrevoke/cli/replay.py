@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -24,8 +24,6 @@ from asyncrevoke.client.printable import counted, printable
 from asyncrevoke.replays.target import TargetError, find_consumer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.places import Place

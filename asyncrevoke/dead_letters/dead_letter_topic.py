@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
-from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig, ConsumerOptions
 from asyncrevoke.client.config.topics import check_topics
 from asyncrevoke.client.errors import BrokerError, IllegalStateError
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.listing import Counting, Listing
@@ -18,17 +18,13 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     StoredDeadLetter,
     read_dead_letter,
 )
-from asyncrevoke.replays.ranges.range_consumer import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import RangeConsumer, consumer_of
 from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-    from typing import Self, Unpack
 
-    from asyncrevoke.client.config import ConsumerOptions
-    from asyncrevoke.client.model import Record
     from asyncrevoke.client.producing.producer import Producer
-    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
 _CLEANUP: Final = "cleanup.policy"
 _TYPE: Final = "message.timestamp.type"

@@ -12,7 +12,7 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
     read_dead_letter,
 )
 from asyncrevoke.handlers.dead_letters.dead_letter import may_be_origin
-from asyncrevoke.replays.result_rows import OriginRecord
+from asyncrevoke.replays.result_rows import OriginRecord, ResultRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
     from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.range_source import NextRecords
-    from asyncrevoke.replays.result_rows import ResultRows
 
 
 class OriginReader:

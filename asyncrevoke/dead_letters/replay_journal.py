@@ -12,7 +12,7 @@ import stat
 from array import array
 from bisect import bisect_left
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Annotated, Final, Self, TypeAlias
 
 import msgspec
 
@@ -21,7 +21,6 @@ from asyncrevoke.dead_letters.errors import DeadLettersError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
-    from typing import Self
 
     from asyncrevoke.client.model import TopicPartition
 

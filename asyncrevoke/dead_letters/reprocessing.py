@@ -14,9 +14,9 @@ from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord
 from asyncrevoke.dead_letters.origin_reader import OriginReader
-from asyncrevoke.replays.opened_handlers import Errors, Target, open_handlers
+from asyncrevoke.replays.opened_handlers import Errors, OpenedHandlers, Target, open_handlers
 from asyncrevoke.replays.range_source import handle_all
-from asyncrevoke.replays.result_rows import ResultRows
+from asyncrevoke.replays.result_rows import ResultRows, Row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import Record
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
-    from asyncrevoke.replays.opened_handlers import OpenedHandlers
-    from asyncrevoke.replays.result_rows import Row
 
 # Rows are taken when there are this many, or after this many seconds.
 _ROWS: Final = 1_000

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.runtime.hooks.observers import Observer
+from asyncrevoke.client.runtime.hooks.observers import HandledItem, Observed, Observer
 from asyncrevoke.integrations import conventions as names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from asyncrevoke.client.model import PollResult, Record, TopicPartition
-    from asyncrevoke.client.runtime.hooks.observers import HandledItem, Observed
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter
@@ -12,7 +12,6 @@ from asyncrevoke.integrations.starlette import dashboard_routes, health_routes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
-    from contextlib import AbstractAsyncContextManager
 
     from asyncrevoke.consumer import Consumer
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
 
 from asyncrevoke.integrations import conventions as names
-from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics, Distribution
+from asyncrevoke.integrations.consumer_metrics import Attributes, ConsumerMetrics, Distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions
 
     from asyncrevoke.client.runtime.hooks.observers import Observed
-    from asyncrevoke.integrations.consumer_metrics import Attributes
 
 __all__ = ["OpenTelemetryMetrics"]
 

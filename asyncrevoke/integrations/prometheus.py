@@ -11,7 +11,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from asyncrevoke.integrations import conventions as names
-from asyncrevoke.integrations.consumer_metrics import ConsumerMetrics, Distribution
+from asyncrevoke.integrations.consumer_metrics import (
+    Attributes,
+    ConsumerMetrics,
+    Distribution,
+    Value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +24,6 @@ if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
     from asyncrevoke.client.runtime.hooks.observers import Observed
-    from asyncrevoke.integrations.consumer_metrics import Attributes, Value
 
 __all__ = ["PrometheusMetrics", "prometheus_name"]
 

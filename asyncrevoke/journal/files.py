@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import BinaryIO
 
 # The default permissions of files. Those of folders follow from them.
 PRIVATE: Final = 0o600

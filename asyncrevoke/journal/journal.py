@@ -10,17 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError, FatalError
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.journal.files import MOST_SEGMENT_BYTES, PRIVATE, folder_mode
-from asyncrevoke.journal.format.schema import VERSION
+from asyncrevoke.journal.format.schema import VERSION, Content
 from asyncrevoke.journal.session_id import new_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.client.errors import FatalError
-    from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.recording.recorder import Recorder
     from asyncrevoke.journal.recording.writer import Writer
     from asyncrevoke.journal.segments import JournalSession

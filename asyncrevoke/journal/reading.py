@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.client.errors import ConfigError
@@ -12,16 +12,12 @@ from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
 from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.row_memory import RowMemory
 from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, with_texts
-from asyncrevoke.journal.format.schema import RowKind
-from asyncrevoke.journal.segments import read, sessions
+from asyncrevoke.journal.format.schema import Content, RowKind
+from asyncrevoke.journal.segments import JournalSession, Segment, read, sessions
 from asyncrevoke.journal.session_id import parse_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
-
-    from asyncrevoke.journal.format.schema import Content
-    from asyncrevoke.journal.segments import JournalSession, Segment
 
 
 # Limit for ranges of missing row numbers. Further ranges are merged into the last one.

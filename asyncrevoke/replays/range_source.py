@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from asyncrevoke.client.model import PollResult
+from asyncrevoke.client.model import PollResult, Record, TopicPartition
 from asyncrevoke.client.runtime.session.membership_guard import NoMembership
 from asyncrevoke.handlers.runner import HandlerRunner
 from asyncrevoke.replays.errors import ReplayError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
-    from contextlib import AbstractContextManager
 
     from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
-    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.result_rows import ResultRows
 

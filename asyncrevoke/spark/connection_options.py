@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
-from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig, ConsumerOptions
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from asyncrevoke.client.config import ConsumerOptions
 
 
 class HiddenOptions:

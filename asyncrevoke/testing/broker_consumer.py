@@ -7,7 +7,7 @@ import time
 import uuid
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from asyncrevoke.broker import BrokerRequestError
 from asyncrevoke.client.config import ConsumerConfig
@@ -18,7 +18,7 @@ from asyncrevoke.client.groups.requests import DeleteGroupsRequest
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.producing.delivery import CompleteDelivery
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import Producer, ProducerWithOwnConnections
 from asyncrevoke.client.runtime.session.open_session import config_override
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
@@ -28,10 +28,8 @@ from asyncrevoke.testing.harness import forget
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
-    from typing import Self
 
     from asyncrevoke.broker import RunningBroker
-    from asyncrevoke.client.producing.producer import Producer
 
 _TOPIC_EXISTS = 36
 _PARTITIONS = 4

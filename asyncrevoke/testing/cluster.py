@@ -9,7 +9,18 @@ import msgspec
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from asyncrevoke.client.core.io.effects import BrokerProbed, Channel, Failed, FailureKind, Replied
+from asyncrevoke.client.core.io.effects import (
+    BrokerProbed,
+    Channel,
+    ConnectionReport,
+    DropSilentConnections,
+    Failed,
+    FailureKind,
+    Node,
+    ProbeBroker,
+    Replied,
+    Send,
+)
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
@@ -23,7 +34,10 @@ from asyncrevoke.client.protocol.messages import (
     LATEST_TIMESTAMP,
     EntityResponse,
     ErrorCode,
+    FetchedPartition,
     MetadataRequest,
+    Request,
+    Response,
 )
 from asyncrevoke.replays.ranges.topic_settings import (
     DescribeConfigsRequest,
@@ -55,14 +69,6 @@ if TYPE_CHECKING:
     from kio.schema.produce.v8.response import ProduceResponse
 
     from asyncrevoke.client.config import GroupProtocol
-    from asyncrevoke.client.core.io.effects import (
-        ConnectionReport,
-        DropSilentConnections,
-        Node,
-        ProbeBroker,
-        Send,
-    )
-    from asyncrevoke.client.protocol.messages import FetchedPartition, Request, Response
     from asyncrevoke.client.protocol.records import RecordBatch
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply

@@ -6,13 +6,13 @@ import itertools
 import time
 import warnings
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
 from asyncrevoke.client.runtime.loop.entering import check_event_loop
 from asyncrevoke.client.runtime.session.open_session import Environment, in_environment
-from asyncrevoke.testing.calls import Calls
+from asyncrevoke.testing.calls import Call, Calls, NotHandled
 from asyncrevoke.testing.cluster import (
     Cluster,
     Connections,
@@ -22,19 +22,16 @@ from asyncrevoke.testing.cluster import (
     to_partitions,
 )
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
-from asyncrevoke.testing.virtual_time import virtual_time
+from asyncrevoke.testing.virtual_time import VirtualTime, virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Self
 
     from asyncrevoke.client.model import OffsetAndMetadata, Record, TopicPartition
     from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.replay import ReplayOptions, ReplayResult
-    from asyncrevoke.testing.calls import Call, NotHandled
-    from asyncrevoke.testing.virtual_time import VirtualTime
 
 NOT_ENTERED = "use `async with TestConsumer(consumer) as t:` first"
 

@@ -15,7 +15,9 @@ from asyncrevoke.client.core.membership.classic.user_data import (
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
+    JoinGroupRequest,
     JoinGroupResponse,
+    Response,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -23,13 +25,11 @@ from asyncrevoke.client.protocol.subscription import decode_subscription, encode
 from asyncrevoke.testing.fake_kafka.classic_members import ClassicCoordinator
 from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
 from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember
-from asyncrevoke.testing.fake_kafka.group_state import GroupMember, GroupState
+from asyncrevoke.testing.fake_kafka.group_state import GroupMember, GroupState, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from asyncrevoke.client.protocol.messages import JoinGroupRequest, Response
-    from asyncrevoke.testing.fake_kafka.group_state import Reply
 
 _OTHER = "other-member"
 _OTHER_CLIENT = -1

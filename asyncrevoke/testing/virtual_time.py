@@ -23,14 +23,13 @@ from weakref import WeakKeyDictionary
 
 from asyncrevoke.client.errors import IllegalStateError
 from asyncrevoke.client.runtime.loop.entering import other_event_loop
-from asyncrevoke.testing.fake_kafka.clock import Clock
+from asyncrevoke.testing.fake_kafka.clock import Alarm, Clock
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
     from contextvars import Context
 
-    from asyncrevoke.testing.fake_kafka.clock import Alarm
 
 # Real seconds between two steps of time outside of calls.
 _TICK = 0.01

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, AuditStatus, status_of
 from asyncrevoke.audit.offsets import AuditedGroupOffsets, Range
-from asyncrevoke.audit.sql.text import compose
+from asyncrevoke.audit.sql.text import Sql, compose
 from asyncrevoke.journal.reading import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from asyncrevoke.audit.audited_group import AuditedGroup
-    from asyncrevoke.audit.sql.text import Sql
 
 
 _INTERVALS: Final = 120

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.sql import expressions
-from asyncrevoke.audit.sql.text import columns, compose
+from asyncrevoke.audit.sql.text import Sql, columns, compose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from asyncrevoke.audit.sql.database import AuditDatabase
-    from asyncrevoke.audit.sql.text import Sql
     from asyncrevoke.journal.format.schema import Content
     from asyncrevoke.journal.reading import SessionState
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 from asyncrevoke.audit.anomalies import AnomalyKind
 from asyncrevoke.audit.rules.views import FOREVER
-from asyncrevoke.audit.sql.text import compose, joined
+from asyncrevoke.audit.sql.text import Sql, Text, compose, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.audit.sql.text import Sql, Text
     from asyncrevoke.journal.reading import SessionState
 
 INCOMPLETE: Final = {"session": "STRING", "since": "BIGINT"}

@@ -18,12 +18,11 @@ from asyncrevoke.audit.rules.incomplete import absence_rules, may_be_missing, of
 from asyncrevoke.audit.rules.tables import RuleParameters, boolean, in_lanes
 from asyncrevoke.audit.rules.views import FOREVER
 from asyncrevoke.audit.sql import expressions
-from asyncrevoke.audit.sql.text import compose, joined, literal
+from asyncrevoke.audit.sql.text import Part, Sql, Text, compose, joined, literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.audit.sql.text import Part, Sql, Text
 
 _NO_KEY = "CAST(NULL AS BIGINT)"
 

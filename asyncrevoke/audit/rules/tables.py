@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from typing import Final, LiteralString, NamedTuple
 
 from asyncrevoke.audit.rules.views import SUMMED, in_bucket
 from asyncrevoke.audit.sql import expressions
-from asyncrevoke.audit.sql.text import compose
+from asyncrevoke.audit.sql.text import Sql, Text, compose
 from asyncrevoke.journal.format.schema import BUCKET
-
-if TYPE_CHECKING:
-    from asyncrevoke.audit.sql.text import Sql, Text
-
 
 # Offsets of a block, whose calls are compared with the first commit of the block before they are
 # compared with the commit of each offset.

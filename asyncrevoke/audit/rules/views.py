@@ -19,13 +19,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, LiteralString
 
 from asyncrevoke.audit.sql import expressions
-from asyncrevoke.audit.sql.text import compose, joined, literal
+from asyncrevoke.audit.sql.text import Sql, Text, compose, joined, literal
 from asyncrevoke.journal.format.schema import BUCKET, TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.audit.sql.text import Sql, Text
 
 # A time after all others.
 FOREVER = 2**62

@@ -10,16 +10,14 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
-from asyncrevoke.audit.sql.text import compose, identifier, joined
+from asyncrevoke.audit.sql.text import Text, compose, identifier, joined
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa
 from asyncrevoke.journal.views.local_views import DATABASE_SETTINGS, lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 
-    from asyncrevoke.audit.sql.text import Text
-    from asyncrevoke.journal.format.arrow import RecordBatch, Table
 
 # IS DISTINCT FROM is followed by table.column, which is not a table.
 _TABLE = re.compile(r"\b(FROM|JOIN)\s+(\w+)\b(?!\.)(\s+AS\s+\w+)?")

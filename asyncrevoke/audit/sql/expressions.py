@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, LiteralString
+from typing import LiteralString
 
-from asyncrevoke.audit.sql.text import Sql, compose, joined, literal
+from asyncrevoke.audit.sql.text import Part, Sql, Text, compose, joined, literal
 from asyncrevoke.journal.format.schema import BUCKET
-
-if TYPE_CHECKING:
-    from asyncrevoke.audit.sql.text import Part, Text
 
 
 def array(kind: LiteralString, *items: Text) -> Sql:

@@ -13,7 +13,7 @@ from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.topic.record_hashes import columns
 from asyncrevoke.client.errors import OffsetOutOfRangeError
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.replays.ranges.range_consumer import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import RangeConsumer, consumer_of
 from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.offsets import Range
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.journal.format.arrow import RecordBatch
-    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.replays.ranges.record_fields import Buffer
 
 

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from asyncrevoke.audit.offsets import ALL_USED
-from asyncrevoke.journal.format.arrow import RecordBatch, pa
+from asyncrevoke.audit.offsets import ALL_USED, UnusedHashes
+from asyncrevoke.journal.format.arrow import Array, DataType, RecordBatch, pa
 from asyncrevoke.journal.format.hashing import key_hashes, record_hashes, signed_key_hashes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from asyncrevoke.audit.offsets import UnusedHashes
-    from asyncrevoke.journal.format.arrow import Array, DataType
     from asyncrevoke.replays.ranges.record_fields import Fields, Joined, Places
 
     Contents: TypeAlias = list[bytes] | list[bytes | None]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.offsets import ALL_USED, Bounds, UnusedHashes
+from asyncrevoke.audit.offsets import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.topic.batch_reader import batch_consumer, headers, read_batches
 from asyncrevoke.audit.topic.record_hashes import record_columns
 from asyncrevoke.client.errors import BrokerError, ConfigError, RequestTimeoutError
@@ -17,9 +17,7 @@ from asyncrevoke.replays.ranges.topic_settings import CLEANUP_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Self
 
-    from asyncrevoke.audit.offsets import Range
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer

@@ -14,16 +14,14 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from asyncrevoke.broker.installation.jars import KAFKA_VERSION
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION, OnProgress
+from asyncrevoke.broker.installation.jars import Progress as Downloaded
 from asyncrevoke.cli.terminal import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from rich.console import Console
-
-    from asyncrevoke.broker.installation.jars import OnProgress
-    from asyncrevoke.broker.installation.jars import Progress as Downloaded
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from asyncrevoke.cli.demo.display.rebalance import draw_rebalance
 from asyncrevoke.cli.demo.display.report import faults, print_json, print_result
 from asyncrevoke.cli.demo.display.timeline import Panel, draw
 from asyncrevoke.cli.demo.group import DemoGroup
-from asyncrevoke.cli.demo.member.config import MemberConfig
+from asyncrevoke.cli.demo.member.config import Client, MemberConfig
 from asyncrevoke.cli.demo.options import DemoOptions, GroupProtocolChoice
 from asyncrevoke.cli.demo.workload import churn
 from asyncrevoke.cli.options.option_groups import takes
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.cli.demo.group_result import GroupResult
-    from asyncrevoke.cli.demo.member.config import Client
 
 PARTITIONS = 12
 CONCURRENCY = 64

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, LogReader, Started
+from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Event, LogReader, Started
 from asyncrevoke.cli.demo.progress import GroupProgress
 from asyncrevoke.cli.demo.workload import Action, ScheduleStep, now
 from asyncrevoke.client.errors import AsyncRevokeError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.cli.demo.group_result import Produced
     from asyncrevoke.cli.demo.member.config import MemberConfig
-    from asyncrevoke.cli.demo.member.handler_log import Event
     from asyncrevoke.client.model import TopicPartition
 
 LEAVE_TIMEOUT = 40.0

@@ -11,19 +11,16 @@ from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from asyncrevoke.cli.demo.group import LEAVE_TIMEOUT
-from asyncrevoke.cli.demo.group_result import Evidence, GroupResult, evaluate
+from asyncrevoke.cli.demo.group import LEAVE_TIMEOUT, DemoGroup
+from asyncrevoke.cli.demo.group_result import Evidence, GroupResult, Produced, evaluate
 from asyncrevoke.cli.demo.producer import produce
-from asyncrevoke.cli.demo.workload import Action, now
+from asyncrevoke.cli.demo.workload import Action, ScheduleStep, now
 from asyncrevoke.client.errors import AsyncRevokeError
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from asyncrevoke.cli.demo.group import DemoGroup
-    from asyncrevoke.cli.demo.group_result import Produced
-    from asyncrevoke.cli.demo.workload import ScheduleStep
 
 REFRESH = 0.125
 CATCH_UP_TIMEOUT = 30.0

@@ -5,19 +5,19 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
+from typing import Annotated, TypeAlias, Unpack, cast
 
 import typer
 
 from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.client.config import ConsumerConfig, SaslMechanism, SecurityProtocol
+from asyncrevoke.client.config import (
+    ConsumerConfig,
+    ConsumerOptions,
+    SaslMechanism,
+    SecurityProtocol,
+)
 from asyncrevoke.client.config.checks import SCRAM_MAX_ITERATIONS
 from asyncrevoke.client.errors import ConfigError
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from asyncrevoke.client.config import ConsumerOptions
 
 Servers: TypeAlias = Annotated[
     str | None, typer.Option(envvar="ASYNCREVOKE_BOOTSTRAP_SERVERS", help="host:port,...")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,6 @@ from asyncrevoke.journal.format.schema import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
 
 MARKER: Final = b"arj\x02"
 # Limits for writing. A batch of a single row may be longer.

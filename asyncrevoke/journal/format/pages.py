@@ -6,10 +6,7 @@ expand a few bytes to gigabytes. So this module reads the header of each page fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
+from typing import Any, BinaryIO, Final, TypeAlias
 
 _Fields: TypeAlias = "dict[int, int | _Fields]"
 

@@ -9,13 +9,21 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from asyncrevoke.journal.format.arrow import Array, DataType, RecordBatch, pa, pc
-from asyncrevoke.journal.format.columns import CODES, MOST_TEXT, TYPES, WIDTHS, text_size
+from asyncrevoke.journal.format.columns import (
+    CODES,
+    MOST_TEXT,
+    TYPES,
+    WIDTHS,
+    RowBatch,
+    Runs,
+    Value,
+    text_size,
+)
 from asyncrevoke.journal.format.schema import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from asyncrevoke.journal.format.columns import RowBatch, Runs, Value
     from asyncrevoke.journal.format.frames import FrameReader
 
 _TYPES: dict[str, Any] = {"string": pa.string(), "long": pa.int64(), "int": pa.int32()}

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Self
 
 import msgspec
 
@@ -24,7 +24,6 @@ from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, SCHEMA, nulls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import BinaryIO, Self
 
 _ABOUT: Final = "asyncrevoke.journal"
 _DIGEST: Final = "asyncrevoke.digest"

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
-from asyncrevoke.client.core.io.effects import Failed, FailureKind
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Replied, Send
 from asyncrevoke.client.protocol.messages import OffsetCommitRequest
-from asyncrevoke.client.runtime.net.requests import ForwardedRequests
+from asyncrevoke.client.runtime.net.requests import ForwardedRequests, Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from asyncrevoke.client.core.io.effects import Replied, Send
-    from asyncrevoke.client.runtime.net.requests import Requests
 
 
 class RecordsCommits(Protocol):

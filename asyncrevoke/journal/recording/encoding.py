@@ -14,12 +14,13 @@ from asyncrevoke.client.printable import error_text
 from asyncrevoke.journal.format.columns import (
     ColumnArrays,
     RowBatch,
+    Runs,
     little,
     plain,
     put_plain,
     runs,
 )
-from asyncrevoke.journal.format.frames import frames
+from asyncrevoke.journal.format.frames import Frame, frames
 from asyncrevoke.journal.format.hashing import (
     key_hashes,
     numbers_of,
@@ -35,6 +36,7 @@ from asyncrevoke.journal.recording.entries import (
     Fact,
     LoopTurn,
     Packed,
+    Queue,
     ReceivedBatches,
     Starts,
 )
@@ -43,9 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from asyncrevoke.client.model import Record
-    from asyncrevoke.journal.format.columns import Runs
-    from asyncrevoke.journal.format.frames import Frame
-    from asyncrevoke.journal.recording.entries import Queue
 
 # Rows of attempts in a batch, at least. Larger batches hold the interpreter lock longer.
 _ENOUGH = 2048

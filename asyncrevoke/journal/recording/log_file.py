@@ -8,16 +8,14 @@ import time
 from typing import TYPE_CHECKING
 
 from asyncrevoke.journal.files import PRIVATE, create_file
-from asyncrevoke.journal.format.frames import SegmentHeader, header_frame
+from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
 from asyncrevoke.journal.recording.encoding import encode
-from asyncrevoke.journal.recording.entries import EncodedRows
+from asyncrevoke.journal.recording.entries import EncodedRows, Entry, Queue
 from asyncrevoke.journal.segments import LOG, JournalSession, Segment, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncrevoke.journal.format.frames import Frame
-    from asyncrevoke.journal.recording.entries import Entry, Queue
 
 # Entries that are encoded at once.
 _ENTRIES = 4096

@@ -7,24 +7,34 @@ import json
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.core.io.effects import Failed, FailureKind, NotifyKind, Replied
-from asyncrevoke.client.errors import IllegalStateError
+from asyncrevoke.client.core.io.effects import (
+    Emit,
+    Failed,
+    FailureKind,
+    Notify,
+    NotifyKind,
+    Replied,
+)
+from asyncrevoke.client.errors import FatalError, IllegalStateError
 from asyncrevoke.client.printable import is_caught_by
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
+    FetchedPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
 )
-from asyncrevoke.journal.format.schema import CallOutcome, RowKind
+from asyncrevoke.journal.format.schema import CallOutcome, Content, RowKind
 from asyncrevoke.journal.recording.commit_gate import CommitGate
 from asyncrevoke.journal.recording.core_events import changes_of
 from asyncrevoke.journal.recording.encoding import encode_last, pack, rows_of
 from asyncrevoke.journal.recording.entries import (
     Attempts,
+    Entry,
     Fact,
     Fetched,
     LoopTurn,
     Packed,
+    Queue,
     ReceivedBatches,
     Starts,
     WrittenCount,
@@ -35,15 +45,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.client.core.core import Core
-    from asyncrevoke.client.core.io.effects import Emit, Notify
-    from asyncrevoke.client.errors import FatalError
     from asyncrevoke.client.model import PollResult, Record, TopicPartition
-    from asyncrevoke.client.protocol.messages import FetchedPartition
     from asyncrevoke.client.protocol.records import RecordBatch, RecordDecoder
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
     from asyncrevoke.client.runtime.net.requests import Requests
-    from asyncrevoke.journal.format.schema import Content
-    from asyncrevoke.journal.recording.entries import Entry, Queue
     from asyncrevoke.journal.recording.writer import Writer
 
 _NOTICES = {

@@ -10,18 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.errors import ConfigError, JournalError
+from asyncrevoke.client.errors import ConfigError, FatalError, JournalError
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
-from asyncrevoke.journal.segments import JournalSession, seal, seal_session
+from asyncrevoke.journal.segments import JournalSession, Segment, seal, seal_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.client.errors import FatalError
     from asyncrevoke.journal.recording.entries import Queue
     from asyncrevoke.journal.recording.log_file import LogFile
     from asyncrevoke.journal.recording.shipping import Shipping
-    from asyncrevoke.journal.segments import Segment
 
 # Seconds between two writes if no flush waits.
 _PACE = 0.1

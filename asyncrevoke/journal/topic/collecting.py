@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from asyncrevoke.client.config.topics import check_topics
 from asyncrevoke.client.errors import AsyncRevokeError, ConfigError, JournalError
@@ -14,16 +14,14 @@ from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.journal.topic.collected_folder import MOST_SESSIONS, CollectedFolder
 from asyncrevoke.journal.topic.offsets_snapshot import write_snapshot
-from asyncrevoke.replays.ranges.range_consumer import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import RangeConsumer, consumer_of
 from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
-    from typing import TypeAlias
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
     # Returns the committed offsets of a group.
     CommittedOffsets: TypeAlias = Callable[[str], Awaitable[Mapping[TopicPartition, int]]]

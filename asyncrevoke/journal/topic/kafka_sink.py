@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.errors import ConfigError, JournalError, PublishError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import Producer, ProducerWithOwnConnections
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Self
 
-    from asyncrevoke.client.producing.producer import Producer
 
 # Half of the default max.message.bytes, which leaves room for the record batch.
 _MOST_BYTES = 500_000

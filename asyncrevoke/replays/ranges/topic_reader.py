@@ -6,9 +6,9 @@ from bisect import bisect_left
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
-from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.config import ConsumerConfig, ConsumerOptions
 from asyncrevoke.client.config.checks import time_ago
 from asyncrevoke.client.config.topics import check_topics
 from asyncrevoke.client.errors import (
@@ -17,19 +17,15 @@ from asyncrevoke.client.errors import (
     PartitionLostError,
     RequestTimeoutError,
 )
-from asyncrevoke.client.model import PollResult, TopicPartition
+from asyncrevoke.client.model import PollResult, Record, TopicPartition
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.runtime.session.partition_calls import to_timestamp
-from asyncrevoke.replays.ranges.range_consumer import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import RangeConsumer, consumer_of
 from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Self, Unpack
 
-    from asyncrevoke.client.config import ConsumerOptions
-    from asyncrevoke.client.model import Record
-    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
 Moment: TypeAlias = datetime | timedelta
 """A time with a time zone, or how long ago."""

@@ -12,12 +12,11 @@ from kio.static.primitive import i8, i32Timedelta
 
 from asyncrevoke.client.core.io.effects import Channel, Failed, Send
 from asyncrevoke.client.errors import BrokerError, RequestTimeoutError
-from asyncrevoke.client.protocol.messages import EntityRequest, EntityResponse, ErrorCode
+from asyncrevoke.client.protocol.messages import Entities, EntityRequest, EntityResponse, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.client.protocol.messages import Entities
     from asyncrevoke.client.runtime.session.session import Session
 
 CLEANUP_POLICY: Final = "cleanup.policy"

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
-from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.journal.format.arrow import RecordBatch, pa
 from asyncrevoke.journal.format.schema import COLUMNS
 from asyncrevoke.journal.reading import SessionState, check_damage
 from asyncrevoke.journal.segments import (
@@ -25,17 +25,13 @@ from asyncrevoke.journal.segments import (
 )
 from asyncrevoke.journal.session_id import is_session_id
 from asyncrevoke.journal.views.definitions import VIEWS
-from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.arrow import ArrowRecordBatch, map_in_arrow
 from asyncrevoke.spark.audits.overview import SUMMARIZED, Overview, Summary, overview_of, summary_of
 from asyncrevoke.spark.audits.packed_rows import BLOBS, NEEDED, PackRows
-from asyncrevoke.spark.audits.segments import JournalFiles, check_files, find_files
+from asyncrevoke.spark.audits.segments import CheckedFiles, JournalFiles, check_files, find_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from asyncrevoke.journal.format.arrow import RecordBatch
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
-    from asyncrevoke.spark.audits.segments import CheckedFiles
 
 
 _TYPES = {"string": "STRING", "long": "BIGINT", "int": "INT"}

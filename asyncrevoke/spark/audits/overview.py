@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from asyncrevoke.journal.format.arrow import pa
+from asyncrevoke.journal.format.arrow import RecordBatch, pa
 from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.schema import RowKind
 from asyncrevoke.journal.reading import SessionEnds, SessionState, merged_ranges, repeated_rows
@@ -18,7 +18,6 @@ from asyncrevoke.journal.session_id import is_session_id, not_a_session_id
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from asyncrevoke.journal.format.arrow import RecordBatch
 
 SUMMARIZED = ("session_id", "seq", "kind", "at_us", "topic", "group", "facts")
 """The columns that a summary needs."""

@@ -14,14 +14,13 @@ import numpy as np
 
 from asyncrevoke.audit.topic.record_hashes import RECORDS
 from asyncrevoke.journal.errors import DamagedJournalError
-from asyncrevoke.journal.format.arrow import RecordBatch, pa
+from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.segments import SEALED, read_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from asyncrevoke.journal.format.arrow import Table
     from asyncrevoke.spark.arrow import ArrowRecordBatch
 
 BLOBS: Final = "task INT, name STRING, rows BINARY"

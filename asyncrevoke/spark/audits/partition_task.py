@@ -11,17 +11,15 @@ from asyncrevoke.audit.audited_group import AuditedGroup
 from asyncrevoke.audit.compared_topic import compare
 from asyncrevoke.audit.rules.views import DONE
 from asyncrevoke.audit.sql.database import AuditDatabase
-from asyncrevoke.audit.sql.text import compose
+from asyncrevoke.audit.sql.text import Text, compose
 from asyncrevoke.audit.topic.record_hashes import RECORDS
-from asyncrevoke.journal.format.arrow import pa, pc
+from asyncrevoke.journal.format.arrow import Table, pa, pc
 from asyncrevoke.spark.audits.packed_rows import ATTEMPTS, JOURNAL, OUTCOMES, unpacked
 from asyncrevoke.spark.audits.sources import TopicReader, with_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from asyncrevoke.audit.sql.text import Text
-    from asyncrevoke.journal.format.arrow import Table
     from asyncrevoke.spark.arrow import ArrowRecordBatch
 
 AUDITED: Final = "audited BINARY"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack, cast
 
 import msgspec
 
-from asyncrevoke.audit.anomalies import AnomalyKind
+from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.audited_group import (
     AuditedGroup,
     AuditSettings,
@@ -19,7 +19,7 @@ from asyncrevoke.audit.audited_group import (
     sessions_of_group,
 )
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.offsets import Bounds, known_offsets, read_group_offsets
+from asyncrevoke.audit.offsets import AuditedGroupOffsets, Bounds, known_offsets, read_group_offsets
 from asyncrevoke.audit.results.audit_result import AuditResult, PartialAudit, merged
 from asyncrevoke.audit.results.report import write_report
 from asyncrevoke.client import log_events
@@ -30,27 +30,20 @@ from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.spark.arrow import map_in_arrow
-from asyncrevoke.spark.audits.journal import checked_journal
+from asyncrevoke.spark.audits.journal import CheckedJournal, checked_journal
 from asyncrevoke.spark.audits.packed_rows import PackRows
 from asyncrevoke.spark.audits.partition_task import AUDITED, PartitionTask
 from asyncrevoke.spark.audits.segments import read_snapshot
-from asyncrevoke.spark.audits.sources import DenseReader, RecordsFrame, broker_records
+from asyncrevoke.spark.audits.sources import DenseReader, RecordsFrame, TopicReader, broker_records
 from asyncrevoke.spark.reading.dense import check_all, check_dense
 from asyncrevoke.spark.reading.offsets import OffsetRange, configured, resolve_ranges
 from asyncrevoke.spark.session import check_spark, is_connected, message_of_task_error
 from asyncrevoke.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Unpack
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from asyncrevoke.audit.anomalies import Anomaly
-    from asyncrevoke.audit.offsets import AuditedGroupOffsets
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.spark.audits.journal import CheckedJournal
-    from asyncrevoke.spark.audits.sources import TopicReader
 
 # Kinds of anomalies that a gap in the topic would cause.
 _ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.NOT_RECORDED, AnomalyKind.SOUGHT_PAST})

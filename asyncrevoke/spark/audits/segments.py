@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -19,20 +19,16 @@ from asyncrevoke.journal.segments import LOG, SEALED, Content, Segment, read_fil
 from asyncrevoke.journal.topic.offsets_snapshot import (
     LONGEST_SNAPSHOT,
     SNAPSHOT,
+    OffsetsSnapshot,
     parse_snapshot,
 )
-from asyncrevoke.spark.arrow import map_in_arrow
+from asyncrevoke.spark.arrow import ArrowRecordBatch, map_in_arrow
 from asyncrevoke.spark.audits.overview import SUMMARIZED, Summary, summary_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
-    from typing import TypeAlias
 
     from pyspark.sql import SparkSession
-
-    from asyncrevoke.journal.topic.offsets_snapshot import OffsetsSnapshot
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
 
     # Of _CHECKED.
     _Row: TypeAlias = tuple[str, str | None, str | None, str | None, str, bytes]

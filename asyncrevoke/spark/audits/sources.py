@@ -14,7 +14,7 @@ from asyncrevoke.audit.topic.record_hashes import RECORDS, columns
 from asyncrevoke.audit.topic.topic import Topic, is_compacted
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.runtime.net.single_request import run_blocking
-from asyncrevoke.journal.format.arrow import pa, pc
+from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.packed_rows import BLOBS, PackRecords
 from asyncrevoke.spark.reading.offsets import find_ranges
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.compared_topic import AuditedTopic
     from asyncrevoke.audit.sql.database import AuditDatabase
-    from asyncrevoke.journal.format.arrow import RecordBatch, Table
 
 _NEEDED: Final = ("partition", "offset", "timestamp", "key", "value")
 # The records that a task passes on at once.

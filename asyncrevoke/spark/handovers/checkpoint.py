@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.source.stream_offsets import StreamOffsets
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _VERSION = "v1"
 # Those of a million partitions need less.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -23,15 +23,12 @@ from asyncrevoke.replays.ranges.range_consumer import consumer_of
 from asyncrevoke.spark.errors import HandoverError
 from asyncrevoke.spark.handovers.checkpoint import CheckpointOffsets, read_checkpoint
 from asyncrevoke.spark.reading.log_bounds import LogBounds
-from asyncrevoke.spark.reading.offsets import configured
+from asyncrevoke.spark.reading.offsets import OffsetRange, configured
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.groups.facts import GroupFacts
-    from asyncrevoke.spark.reading.offsets import OffsetRange
 
 Source: TypeAlias = "str | Path | Mapping[TopicPartition, int] | Sequence[OffsetRange]"
 

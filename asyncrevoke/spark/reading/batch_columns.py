@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrevoke.replays.ranges.record_fields import Places, fields_of, in_parts
-from asyncrevoke.spark.arrow import pa
+from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema, pa
 from asyncrevoke.spark.reading.record_columns import ARROW_TYPES, FRAMING_SIZE, timestamps
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.replays.ranges.record_fields import Buffer
-    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
     Bytes: TypeAlias = NDArray[np.uint8]

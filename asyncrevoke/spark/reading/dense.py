@@ -9,7 +9,7 @@ from asyncrevoke.client.errors import BrokerError, ConfigError
 from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.replays.ranges.range_consumer import consumer_of
 from asyncrevoke.replays.ranges.topic_settings import CLEANUP_POLICY
-from asyncrevoke.spark.reading.offsets import configured
+from asyncrevoke.spark.reading.offsets import OffsetRange, configured
 from asyncrevoke.spark.reading.range_reader import RangeReader
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.spark.reading.offsets import OffsetRange
 
 _SAMPLE = 1000
 _FIX = "read the topic instead: its offsets are not dense"

@@ -12,12 +12,11 @@ from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.observer import committed_offsets
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.spark.reading.places import EARLIEST, LATEST, GroupOffsets, offsets_by_topic
+from asyncrevoke.spark.reading.places import EARLIEST, LATEST, GroupOffsets, Place, offsets_by_topic
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
-    from asyncrevoke.spark.reading.places import Place
     from asyncrevoke.spark.reading.topic_selection import TopicSelection
 
 

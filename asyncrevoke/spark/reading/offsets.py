@@ -15,6 +15,8 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading.places import (
+    Missing,
+    Place,
     check_order,
     check_place,
     check_start_before_end,
@@ -26,7 +28,6 @@ from asyncrevoke.spark.reading.topic_selection import TopicSelection
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.spark.reading.places import Missing, Place
 
 # Seconds in which a task that reads a range must get a record.
 NO_PROGRESS_TIMEOUT = 120.0

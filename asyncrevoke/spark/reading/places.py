@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -11,8 +11,6 @@ from asyncrevoke.client.printable import shown_option
 from asyncrevoke.spark.errors import DataLossError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from asyncrevoke.client.model import TopicPartition
 
 # Special offsets of single partitions, as in ListOffsets.

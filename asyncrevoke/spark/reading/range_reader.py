@@ -11,7 +11,7 @@ from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.ranges.reader import Reader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.log_bounds import shown_topic_id
-from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, configured
+from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, OffsetRange, configured
 from asyncrevoke.spark.reading.worker import ConsumerKind, ConsumerPool
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.queries.offset_queries import TopicDescription
     from asyncrevoke.client.model import PollResult, Record, TopicPartition
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
-    from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.places import Missing
 
 

@@ -7,14 +7,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from asyncrevoke.client.errors import UnreadableRecordError
-from asyncrevoke.client.model import UnreadableRecord
-from asyncrevoke.spark.arrow import pa, pc
+from asyncrevoke.client.model import Record, TopicPartition, UnreadableRecord
+from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema, pa, pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from asyncrevoke.client.model import Record, TopicPartition
-    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema
 
     Records = Sequence[Record]
     Column = Callable[[Records], Array]

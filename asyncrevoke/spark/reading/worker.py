@@ -9,7 +9,7 @@ import ctypes
 import gc
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -18,16 +18,14 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.replays.ranges.range_consumer import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import RangeConsumer, consumer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
     from concurrent.futures import Future
-    from contextlib import AbstractAsyncContextManager
 
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.replays.opened_handlers import OpenedHandlers, Target
-    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
     T = TypeVar("T")
 

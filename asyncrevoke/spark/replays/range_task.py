@@ -9,13 +9,13 @@ from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.dead_letters.origin_reader import OriginReader
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.replays.range_source import handle_all
-from asyncrevoke.replays.result_rows import ResultRows
-from asyncrevoke.spark.arrow import pa, pc
+from asyncrevoke.replays.range_source import NextRecords, handle_all
+from asyncrevoke.replays.result_rows import FastPathRows, ResultRows, Row
+from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema, pa, pc
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.worker import PythonWorker
-from asyncrevoke.spark.replays.progress import ProgressReporter
+from asyncrevoke.spark.replays.progress import Address, ProgressReporter
 
 if TYPE_CHECKING:
     from array import array
@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import IsolationLevel
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
     from asyncrevoke.replays.opened_handlers import OpenedHandlers, Target
-    from asyncrevoke.replays.range_source import NextRecords
-    from asyncrevoke.replays.result_rows import FastPathRows, Row
-    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema
     from asyncrevoke.spark.reading.offsets import OffsetRange
-    from asyncrevoke.spark.replays.progress import Address
 
 RESULT_SCHEMA = (
     "topic string, partition int, offset bigint, range_start bigint, range_end bigint, "

@@ -19,7 +19,7 @@ from asyncrevoke.client.protocol.content_limits import (
     has_too_many_headers,
 )
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.spark.arrow import pa, pc
+from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, pa, pc
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.replays.range_task import UNKNOWN, emit, handle_range, result_rows
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
     from asyncrevoke.replays.opened_handlers import Target
-    from asyncrevoke.spark.arrow import Array, ArrowRecordBatch
     from asyncrevoke.spark.replays.progress import Address
 
 

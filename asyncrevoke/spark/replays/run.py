@@ -7,7 +7,7 @@ import re
 import uuid
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 
@@ -19,19 +19,15 @@ from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.plan import stages, unfinished_ranges
-from asyncrevoke.spark.replays.progress import ProgressServer
+from asyncrevoke.spark.replays.progress import ProgressServer, ReplayProgress
 from asyncrevoke.spark.replays.report import ReplayReport, read_report
-from asyncrevoke.spark.replays.settings import ReplaySettings
+from asyncrevoke.spark.replays.settings import BatchReplayOptions, ReplaySettings
 from asyncrevoke.spark.session import check_spark, driver_host, message_of_task_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Unpack
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from asyncrevoke.spark.replays.progress import ReplayProgress
-    from asyncrevoke.spark.replays.settings import BatchReplayOptions
 
 
 class _Plan(msgspec.Struct):

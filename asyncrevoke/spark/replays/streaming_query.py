@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.arrow import map_in_arrow
@@ -10,16 +10,13 @@ from asyncrevoke.spark.replays.engines import ReplayJob
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA
 from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask, SentFiles
 from asyncrevoke.spark.replays.run import check_target
-from asyncrevoke.spark.replays.settings import StreamReplaySettings
+from asyncrevoke.spark.replays.settings import StreamReplayOptions, StreamReplaySettings
 from asyncrevoke.spark.session import check_spark, is_connected
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from asyncrevoke.spark.replays.settings import StreamReplayOptions
 
 # RowsTask takes the rows of one partition.
 _ONE_PARTITION_EACH = {"min_offsets_per_task": "1"}

@@ -10,11 +10,12 @@ import numpy as np
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.record_batch import BATCH_BYTES
-from asyncrevoke.spark.arrow import pa, pc
+from asyncrevoke.spark.arrow import ArrowRecordBatch, StructListArray, pa, pc
 from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.sink.partition_choice import PartitionChoice
 from asyncrevoke.spark.sink.record_encoding import (
     BinaryColumn,
+    Numbers,
     RejectedRow,
     Rows,
     encode_rows,
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
-    from asyncrevoke.spark.arrow import ArrowRecordBatch, StructListArray
     from asyncrevoke.spark.sink.options import SinkOptions
-    from asyncrevoke.spark.sink.record_encoding import Numbers
 
 TARGET_BYTES: Final = 4 * 1024 * 1024
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.delivery import Delivery
 from asyncrevoke.client.producing.encoded_records import EncodedRecords
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import Producer, ProducerWithOwnConnections
 from asyncrevoke.spark.errors import SinkError
 from asyncrevoke.spark.sink.record_encoding import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from asyncrevoke.client.errors import ConfigError
@@ -13,8 +13,6 @@ from asyncrevoke.spark.reading.places import LARGEST
 from asyncrevoke.spark.source.option_values import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from asyncrevoke.spark.reading.log_bounds import LogBounds
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.topic_selection import TopicSelection

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
 from asyncrevoke.client import log_events
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.single_request import run_blocking
-from asyncrevoke.replays.ranges.range_consumer import consumer_of
+from asyncrevoke.replays.ranges.range_consumer import RangeConsumer, consumer_of
 from asyncrevoke.spark.reading.log_bounds import LogBounds
 from asyncrevoke.spark.reading.offsets import (
     OffsetRange,
@@ -40,7 +40,6 @@ from asyncrevoke.spark.source.stream_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
     from asyncrevoke.spark.arrow import ArrowRecordBatch
     from asyncrevoke.spark.source.options import SourceOptions
 

@@ -32,7 +32,7 @@ from asyncrevoke.client.protocol.messages import (
     TopicMetadata,
 )
 from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
-from asyncrevoke.testing.fake_kafka.topics import LogT
+from asyncrevoke.testing.fake_kafka.topics import LogT, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.classic_members import ServesClassicMembers
     from asyncrevoke.testing.fake_kafka.group_state import Reply
     from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
-    from asyncrevoke.testing.fake_kafka.topics import Topics
 
 GroupT = TypeVar("GroupT", bound="ServesClassicMembers | ConsumerGroup[Any]")
 

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from asyncrevoke.client.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    DescribeGroupsResponse,
     ErrorCode,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    SyncGroupRequest,
 )
 from asyncrevoke.testing.fake_kafka.classic_group import ClassicGroup
-from asyncrevoke.testing.fake_kafka.group_state import ON_COMMIT, GroupState
-
-if TYPE_CHECKING:
-    from asyncrevoke.client.protocol.messages import (
-        ConsumerGroupHeartbeatRequest,
-        DescribeGroupsResponse,
-        HeartbeatRequest,
-        HeartbeatResponse,
-        JoinGroupRequest,
-        LeaveGroupRequest,
-        LeaveGroupResponse,
-        OffsetCommitRequest,
-        OffsetFetchRequest,
-        OffsetFetchResponse,
-        SyncGroupRequest,
-    )
-    from asyncrevoke.testing.fake_kafka.group_state import Reply
+from asyncrevoke.testing.fake_kafka.group_state import ON_COMMIT, GroupState, Reply
 
 
 class ClassicCoordinator(ClassicGroup):

@@ -16,7 +16,7 @@ from asyncrevoke.client.protocol.messages import (
     ListOffsetsResponse,
     OffsetQuery,
 )
-from asyncrevoke.testing.fake_kafka.topics import LogT
+from asyncrevoke.testing.fake_kafka.topics import LogT, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
     from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
-    from asyncrevoke.testing.fake_kafka.topics import Topics
 
 
 class Leaders(Generic[LogT]):

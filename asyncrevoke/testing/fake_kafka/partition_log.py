@@ -7,13 +7,12 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.model import Record
-from asyncrevoke.client.protocol.messages import LATEST_TIMESTAMP
+from asyncrevoke.client.protocol.messages import LATEST_TIMESTAMP, FetchedPartition
 from asyncrevoke.client.protocol.records import CorruptBatch, RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.client.protocol.messages import FetchedPartition
 
 # Base offset, offset after the batch, number of records, leader epoch.
 _HEADER = struct.Struct(">qqii")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.testing.fake_kafka.consumer_group_member import topic_id
 from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LogT = TypeVar("LogT", bound=PartitionLog)
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from asyncrevoke.client.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
-from asyncrevoke.web.dashboard.history import KEPT
+from asyncrevoke.web.dashboard.history import KEPT, History
 from asyncrevoke.web.dashboard.page import dead_letter, parts, stored_contents, stored_letters
 from asyncrevoke.web.dashboard.stored_letters import StoredLetters
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from asyncrevoke.web.dashboard.history import History
 
 # Seconds before the next rendering, after a change and without one.
 _SOON: Final = 0.1

@@ -8,11 +8,25 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import (
+    BlockingRecord,
+    Health,
+    PollResult,
+    Record,
+    RunningHandler,
+    TopicPartition,
+)
 from asyncrevoke.client.printable import counted
-from asyncrevoke.client.runtime.hooks.observers import Observer
+from asyncrevoke.client.runtime.hooks.observers import (
+    ConsumerSnapshot,
+    HandledItem,
+    Observed,
+    Observer,
+)
 from asyncrevoke.web.dashboard.history import (
     HandlerCalls,
+    HandlerFigures,
+    History,
     Pending,
     Place,
     Sample,
@@ -23,10 +37,7 @@ from asyncrevoke.web.dashboard.history import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from asyncrevoke.client.model import BlockingRecord, Health, PollResult, Record, RunningHandler
-    from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot, HandledItem, Observed
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
-    from asyncrevoke.web.dashboard.history import HandlerFigures, History
 
 _NOTES = {
     log_events.ASSIGNED.name: "assigned {count}",

@@ -10,12 +10,11 @@ from asyncrevoke.client.groups.errors import GroupsError
 from asyncrevoke.client.groups.observer import describe_group
 from asyncrevoke.client.groups.unread import UnreadPartitions
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.web.dashboard.history import Pending, Place, Sample
+from asyncrevoke.web.dashboard.history import History, Pending, Place, Sample
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.groups.facts import GroupFacts, MemberFacts
-    from asyncrevoke.web.dashboard.history import History
 
 # Seconds before the next request, after a success and after a failure.
 _INTERVAL = 0.5

@@ -10,13 +10,11 @@ from collections import Counter, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import Record, RunningHandler, TopicPartition
 from asyncrevoke.client.printable import counted, error_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
-
-    from asyncrevoke.client.model import Record, RunningHandler
 
 
 # Limits for the shown bytes of a key, header or value, and for headers.

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.listing import Counting
 from asyncrevoke.web.dashboard import picture
-from asyncrevoke.web.dashboard.history import Pending
+from asyncrevoke.web.dashboard.history import History, Pending, Sample
 from asyncrevoke.web.pages.templates import Drawing, render_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.web.dashboard.history import History, Sample
     from asyncrevoke.web.dashboard.stored_letters import TopicReading
 
 _NOTES = 40

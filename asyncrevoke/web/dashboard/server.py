@@ -9,7 +9,13 @@ from urllib.parse import unquote_to_bytes
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import host_and_port
-from asyncrevoke.web.http_port import AllowedHosts, HttpServer, PortLimits
+from asyncrevoke.web.http_port import (
+    AllowedHosts,
+    HttpRequest,
+    HttpResponse,
+    HttpServer,
+    PortLimits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -18,7 +24,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.web.dashboard.history import History
     from asyncrevoke.web.dashboard.stored_letters import StoredLetters
-    from asyncrevoke.web.http_port import HttpRequest, HttpResponse
 
 
 class AsgiRequestHandler:

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from asyncrevoke.cli.demo.workload import now
+from asyncrevoke.cli.demo.workload import ScheduleStep, now
 from asyncrevoke.client.printable import counted
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from asyncrevoke.cli.demo.group import DemoGroup
     from asyncrevoke.cli.demo.progress import MemberProgress, PartitionProgress
-    from asyncrevoke.cli.demo.workload import ScheduleStep
 
 COLOURS = {"A": "cyan", "B": "yellow", "C": "green", "D": "magenta"}
 STILL = 0.5

@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncrevoke.cli.demo.group_result import handler_calls
+from asyncrevoke.cli.demo.group_result import ObservedCall, handler_calls
 from asyncrevoke.cli.demo.workload import Action
 from asyncrevoke.web.pages.templates import Drawing
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asyncrevoke.cli.demo.display.timeline import Panel
-    from asyncrevoke.cli.demo.group_result import ObservedCall
 
 _BEFORE, _AFTER = 2.0, 8.0  # at most, in seconds
 _WIDTH, _LEFT, _RIGHT = 900, 96, 16

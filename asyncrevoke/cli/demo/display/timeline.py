@@ -6,13 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from asyncrevoke.cli.demo.group_result import handler_calls
+from asyncrevoke.cli.demo.group_result import GroupResult, ObservedCall, Stall, handler_calls
 from asyncrevoke.web.pages.templates import Drawing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asyncrevoke.cli.demo.group_result import GroupResult, ObservedCall, Stall
     from asyncrevoke.cli.demo.member.handler_log import Abandoned, Ended, Started
     from asyncrevoke.cli.demo.workload import ScheduleStep
 

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from asyncrevoke.cli.run.health_server import HealthPortError, HealthResponse, health_server
 from asyncrevoke.cli.run.metrics_text import MetricsText
@@ -18,11 +17,6 @@ from asyncrevoke.cli.terminal import FAILED, USAGE
 from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from asyncrevoke.cli.run.workers.worker import WorkerProcess
 
 LABEL = "worker"
 
