@@ -42,7 +42,7 @@ COMMANDS: Final = {
     "groups": _Listed(
         "List consumer groups with their members and lag, or show one: members, assignments, lag, "
         "and the members that delay a rebalance.",
-        "groups.command",
+        "groups",
     ),
     "dashboard": _Listed(
         "Show a consumer group on a live page until Ctrl-C: owners of partitions, and lag.",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncrevoke.journal.errors import DamagedJournalError
     from asyncrevoke.journal.reading import JournalContent, read_journal
     from asyncrevoke.journal.topic.kafka_sink import KafkaSink
-    from asyncrevoke.journal.views.local_views import open_views
+    from asyncrevoke.journal.views import open_views
 
 __all__ = [
     "DamagedJournalError",
@@ -32,6 +32,6 @@ __getattr__ = lazy_names(
         ".errors": ("DamagedJournalError",),
         ".reading": ("JournalContent", "read_journal"),
         ".topic.kafka_sink": ("KafkaSink",),
-        ".views.local_views": ("open_views",),
+        ".views": ("open_views",),
     },
 )

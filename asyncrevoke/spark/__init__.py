@@ -20,8 +20,7 @@ if TYPE_CHECKING:
         SparkSetupError,
         StalledReadError,
     )
-    from asyncrevoke.spark.handovers.checkpoint import read_checkpoint
-    from asyncrevoke.spark.handovers.group_handover import handover, plan_handover
+    from asyncrevoke.spark.handovers.group_handover import handover, plan_handover, read_checkpoint
     from asyncrevoke.spark.reading.dense import dense_offsets
     from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
     from asyncrevoke.spark.reading.places import GroupOffsets
@@ -77,8 +76,7 @@ _loaded = lazy_names(
             "SparkSetupError",
             "StalledReadError",
         ),
-        ".handovers.checkpoint": ("read_checkpoint",),
-        ".handovers.group_handover": ("handover", "plan_handover"),
+        ".handovers.group_handover": ("handover", "plan_handover", "read_checkpoint"),
         ".reading.dense": ("dense_offsets",),
         ".reading.offsets": ("OffsetRange", "resolve_ranges"),
         ".reading.places": ("GroupOffsets",),

@@ -45,12 +45,12 @@ from asyncrevoke.replays.ranges.topic_settings import (
 )
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
 from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
-from asyncrevoke.testing.fake_kafka.partition_log import (
+from asyncrevoke.testing.fake_kafka.topics import (
     PartitionLog,
     SimulatedBatch,
+    Topics,
     decode_simulated,
 )
-from asyncrevoke.testing.fake_kafka.topics import Topics
 from asyncrevoke.testing.scripted_group import ScriptedEpochGroup, ScriptedGroup
 
 _SESSION_TIMEOUT = 45.0

@@ -23,8 +23,7 @@ from asyncrevoke.client.protocol.messages import (
 )
 from asyncrevoke.client.protocol.subscription import decode_subscription, encode_assignment
 from asyncrevoke.testing.fake_kafka.classic_members import ClassicCoordinator
-from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
-from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember
+from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup, ConsumerGroupMember
 from asyncrevoke.testing.fake_kafka.group_state import GroupMember, GroupState, Reply
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from asyncrevoke.cli.demo.group import DemoGroup
-from asyncrevoke.cli.demo.member.config import Client, MemberConfig
+from asyncrevoke.cli.demo.member.handler_log import Client, MemberConfig
 from asyncrevoke.cli.demo.run import DemoRun
 from asyncrevoke.cli.demo.workload import Action, ScheduleStep
 from benchmarks.report.surroundings import surroundings, table

@@ -13,7 +13,7 @@ from weakref import finalize
 from asyncrevoke.audit.sql.text import Text, compose, identifier, joined
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa
-from asyncrevoke.journal.views.local_views import DATABASE_SETTINGS, lock
+from asyncrevoke.journal.views import DATABASE_SETTINGS, lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence

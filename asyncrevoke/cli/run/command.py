@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from asyncrevoke.cli.run.health_server import HealthResponse, health_server
+from asyncrevoke.cli.run.health_server import HealthResponse, health_server, metrics_of_process
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
-from asyncrevoke.cli.run.metrics_text import metrics_of_process
 from asyncrevoke.cli.run.serving import ServingError, load, serve
 from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.cli.terminal import USAGE, failed_with

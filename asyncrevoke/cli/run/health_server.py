@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from typing_extensions import override
 
-from asyncrevoke.cli.run.metrics_text import MetricsText
 from asyncrevoke.cli.run.settings import WorkerSettings
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.web.http_port import HttpRequest, HttpResponse, HttpServer, PortLimits
 
 if TYPE_CHECKING:
     from asyncrevoke.consumer import Consumer
+
+
+class MetricsText:
+    """The text that ``collect`` returns, collected once for all concurrent clients."""
+
+    def __init__(self, collect: Callable[[], Coroutine[object, object, bytes]]) -> None:
+        self._collect = collect
+        self._collecting: asyncio.Task[bytes] | None = None
+
+    async def read(self) -> bytes:
+        """All metrics as text. Cancelling a call does not stop the collection. Raises the errors of
+        ``collect``."""
+        if self._collecting is None or self._collecting.done():
+            self._collecting = asyncio.create_task(self._collect())
+        return await asyncio.shield(self._collecting)
+
+
+def metrics_of_process(consumers: Iterable[Consumer]) -> MetricsText:
+    """All metrics in the default registry of prometheus-client, with those of consumers that are
+    not entered yet. Collected in a thread. Raises ConfigError if the extra is missing."""
+    try:
+        from asyncrevoke.integrations.prometheus import PrometheusMetrics
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"--metrics needs {error.name}: pip install 'asyncrevoke[cli,metrics]'"
+        ) from error
+    for consumer in consumers:
+        consumer.observe(PrometheusMetrics())
+
+    async def collect() -> bytes:
+        from prometheus_client import generate_latest
+
+        return await asyncio.to_thread(generate_latest)
+
+    return MetricsText(collect)
 
 
 class HealthResponse(NamedTuple):

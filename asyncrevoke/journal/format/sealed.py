@@ -19,8 +19,7 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.files import create_file, open_file
 from asyncrevoke.journal.format.arrow import Array, ParquetWriter, RecordBatch, pa, pc, pq
 from asyncrevoke.journal.format.pages import check_pages
-from asyncrevoke.journal.format.row_memory import ROW_BYTES, RowMemory
-from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, SCHEMA, nulls
+from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, ROW_BYTES, SCHEMA, RowMemory, nulls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

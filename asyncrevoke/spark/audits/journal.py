@@ -24,7 +24,7 @@ from asyncrevoke.journal.segments import (
     sessions,
 )
 from asyncrevoke.journal.session_id import is_session_id
-from asyncrevoke.journal.views.definitions import VIEWS
+from asyncrevoke.journal.views import VIEWS
 from asyncrevoke.spark.arrow import ArrowRecordBatch, map_in_arrow
 from asyncrevoke.spark.audits.overview import SUMMARIZED, Overview, Summary, overview_of, summary_of
 from asyncrevoke.spark.audits.packed_rows import BLOBS, NEEDED, PackRows

@@ -17,8 +17,7 @@ from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.replays.engines import ReplayJob
-from asyncrevoke.spark.replays.plan import stages, unfinished_ranges
+from asyncrevoke.spark.replays.engines import ReplayJob, stages, unfinished_ranges
 from asyncrevoke.spark.replays.progress import ProgressServer, ReplayProgress
 from asyncrevoke.spark.replays.report import ReplayReport, read_report
 from asyncrevoke.spark.replays.settings import BatchReplayOptions, ReplaySettings

@@ -16,7 +16,7 @@ from asyncrevoke.client.protocol.messages import (
     ListOffsetsResponse,
     OffsetQuery,
 )
-from asyncrevoke.testing.fake_kafka.topics import LogT, Topics
+from asyncrevoke.testing.fake_kafka.topics import LogT, PartitionLog, Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.group_state import Reply
-    from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
 
 
 class Leaders(Generic[LogT]):

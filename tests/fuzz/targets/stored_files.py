@@ -26,7 +26,7 @@ from asyncrevoke.journal.segments import read_blob
 from asyncrevoke.journal.topic.offsets_snapshot import parse_snapshot
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.errors import HandoverError
-from asyncrevoke.spark.handovers.checkpoint import parse_offsets
+from asyncrevoke.spark.handovers.group_handover import parse_offsets
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.run import _stored_plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from asyncrevoke.client.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from asyncrevoke.testing.fake_kafka.partition_log import PartitionLog
+from asyncrevoke.testing.fake_kafka.topics import PartitionLog
 
 
 class ChangingLog(PartitionLog):

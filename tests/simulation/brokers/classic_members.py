@@ -32,7 +32,7 @@ from asyncrevoke.client.protocol.subscription import (
     encode_assignment,
 )
 from asyncrevoke.testing.fake_kafka.classic_group import rejected
-from asyncrevoke.testing.fake_kafka.consumer_group_member import BrokerMemberState
+from asyncrevoke.testing.fake_kafka.consumer_group import BrokerMemberState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from simulation.brokers.changing_log import ChangingLog
 
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.testing.fake_kafka.consumer_group_member import by_key, topic_id
+from asyncrevoke.testing.fake_kafka.consumer_group import by_key, topic_id
 from asyncrevoke.testing.fake_kafka.topics import Topics
 
 if TYPE_CHECKING:

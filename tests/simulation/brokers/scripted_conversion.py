@@ -32,7 +32,7 @@ from asyncrevoke.client.protocol.subscription import (
     encode_assignment,
     encode_subscription,
 )
-from asyncrevoke.testing.fake_kafka.consumer_group_member import by_id, by_key
+from asyncrevoke.testing.fake_kafka.consumer_group import by_id, by_key
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from simulation.brokers.coordinator_events import CoordinatorEvents
 
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.messages import ErrorCode, OffsetCommitRequest
-from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup
-from asyncrevoke.testing.fake_kafka.consumer_group_member import (
+from asyncrevoke.testing.fake_kafka.consumer_group import (
     BrokerMemberState,
+    ConsumerGroup,
     ConsumerGroupMember,
 )
 

@@ -14,7 +14,7 @@ from simulation.brokers.scripted_conversion import (
 )
 
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.testing.fake_kafka.consumer_group_member import by_id, by_key, topic_id
+from asyncrevoke.testing.fake_kafka.consumer_group import by_id, by_key, topic_id
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from asyncrevoke.testing.fake_kafka.partition_log import SimulatedBatch, decode_simulated
+from asyncrevoke.testing.fake_kafka.topics import SimulatedBatch, decode_simulated
 
 if TYPE_CHECKING:
     from asyncrevoke.client.protocol.messages import FetchedPartition

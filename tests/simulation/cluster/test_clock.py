@@ -11,7 +11,7 @@ from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.io.effects import Event, SetTimer
 from asyncrevoke.testing.fake_kafka.clock import StandstillError
-from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
+from asyncrevoke.testing.fake_kafka.topics import decode_simulated
 
 
 def test_what_turns_in_circles_at_one_moment_is_found() -> None:

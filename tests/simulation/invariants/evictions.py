@@ -19,7 +19,7 @@ from asyncrevoke.client.protocol.messages import (
     Request,
     SyncGroupRequest,
 )
-from asyncrevoke.testing.fake_kafka.consumer_group_member import ConsumerGroupMember, by_key
+from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroupMember, by_key
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
 LATE_JOIN: Final = "a JoinGroup was processed after a later one"

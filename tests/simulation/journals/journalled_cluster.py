@@ -28,7 +28,7 @@ from asyncrevoke.journal import Journal
 from asyncrevoke.journal.format.arrow import pa, pc
 from asyncrevoke.journal.format.hashing import key_hash, key_hashes, record_hashes
 from asyncrevoke.journal.reading import JournalContent, read_journal
-from asyncrevoke.testing.fake_kafka.partition_log import SimulatedBatch, decode_simulated
+from asyncrevoke.testing.fake_kafka.topics import SimulatedBatch, decode_simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

@@ -16,7 +16,7 @@ from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.errors import LogTruncationError, NoOffsetError, PartitionsError
 from asyncrevoke.client.model import Record, TopicPartition
-from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
+from asyncrevoke.testing.fake_kafka.topics import decode_simulated
 
 if TYPE_CHECKING:
     from typing import Unpack

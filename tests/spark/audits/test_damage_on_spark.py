@@ -20,7 +20,7 @@ from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.segments import read, read_file, seal
 from asyncrevoke.journal.topic.offsets_snapshot import write_snapshot
-from asyncrevoke.journal.views.local_views import open_views
+from asyncrevoke.journal.views import open_views
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 

@@ -14,8 +14,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from unit.audit.injected_anomalies import CASES, written
 
 from asyncrevoke.journal.segments import seal_session, sessions
-from asyncrevoke.journal.views.definitions import VIEWS
-from asyncrevoke.journal.views.local_views import open_views
+from asyncrevoke.journal.views import VIEWS, open_views
 from asyncrevoke.spark.audits.journal import journal_views
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.errors import HandoverError
-from asyncrevoke.spark.handovers.checkpoint import parse_offsets, read_checkpoint
+from asyncrevoke.spark.handovers.group_handover import parse_offsets, read_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

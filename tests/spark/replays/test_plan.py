@@ -6,7 +6,7 @@ import pytest
 
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.replays.plan import stages, tasks, unfinished_ranges
+from asyncrevoke.spark.replays.engines import stages, tasks, unfinished_ranges
 from asyncrevoke.spark.replays.run import _stored_plan
 
 

@@ -16,9 +16,8 @@ from asyncrevoke.client.producing.partitioner import Partitioner, murmur2
 from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
 from asyncrevoke.client.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import pa
-from asyncrevoke.spark.sink.partition_choice import murmur2_of
 from asyncrevoke.spark.sink.record_encoding import BinaryColumn
-from asyncrevoke.spark.sink.task import RowEncoder, resized
+from asyncrevoke.spark.sink.task import RowEncoder, murmur2_of, resized
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TIME = pa.timestamp("us", tz="UTC")

@@ -15,9 +15,8 @@ from unit.handlers.scripted_source import until
 
 from asyncrevoke import Consumer
 from asyncrevoke.cli.run.command import _health
-from asyncrevoke.cli.run.health_server import HealthResponse, HealthServer
+from asyncrevoke.cli.run.health_server import HealthResponse, HealthServer, metrics_of_process
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel
-from asyncrevoke.cli.run.metrics_text import metrics_of_process
 from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
 from asyncrevoke.web.http_port import PortLimits

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from asyncrevoke.cli.run.workers.report import Report
+from asyncrevoke.cli.run.settings import Report
 from asyncrevoke.cli.run.workers.worker import WorkerProcess
 
 

@@ -25,7 +25,7 @@ OWN = {
     "cli/demo/member/handler_log.py::read": "the log of such a process",
     "cli/demo/member/aiokafka_member.py::_handle": "records that the demo has written",
     "cli/run/workers/main.py::main": "the arguments of a worker process",
-    "cli/run/workers/report.py::read_report": "reports of a worker process",
+    "cli/run/settings.py::read_report": "reports of a worker process",
     "spark/audits/journal.py::overview": "results of tasks",
     "spark/audits/run.py::_compared": "results of tasks",
     "spark/audits/segments.py::check_files": "results of tasks",

@@ -69,7 +69,7 @@ from asyncrevoke.client.protocol.messages import (
     Response,
     TopicMetadata,
 )
-from asyncrevoke.testing.fake_kafka.partition_log import decode_simulated
+from asyncrevoke.testing.fake_kafka.topics import decode_simulated
 
 if TYPE_CHECKING:
     from typing import Unpack

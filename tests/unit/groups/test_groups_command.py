@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from unit.core.scripted_brokers import tp
 from unit.groups.fake_brokers import FakeBrokers, classic_member, modern_member
 
+from asyncrevoke.cli import groups as command
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.groups import command
-from asyncrevoke.cli.groups.view import show_group
+from asyncrevoke.cli.groups import show_group
 from asyncrevoke.client.groups.errors import GroupsError
 from asyncrevoke.client.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
 from asyncrevoke.client.groups.observer import describe_group

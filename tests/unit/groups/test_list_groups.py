@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from unit.core.scripted_brokers import tp
 from unit.groups.fake_brokers import NOW, FakeBrokers, classic_member
 
+from asyncrevoke.cli import groups as command
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.groups import command
-from asyncrevoke.cli.groups.view import show_groups
+from asyncrevoke.cli.groups import show_groups
 from asyncrevoke.client.groups.observer import list_groups, summarize_groups
 
 if TYPE_CHECKING:

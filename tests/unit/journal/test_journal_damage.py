@@ -16,7 +16,7 @@ from asyncrevoke.journal.format import columns as columns_of_batches
 from asyncrevoke.journal.format.arrow import pq
 from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch, decoded, encoded, split
 from asyncrevoke.journal.format.frames import SegmentHeader, frames, header_frame
-from asyncrevoke.journal.format.row_memory import RowMemory
+from asyncrevoke.journal.format.rows import RowMemory
 from asyncrevoke.journal.format.schema import VERSION, RowKind
 from asyncrevoke.journal.format.sealed import read_sealed
 from asyncrevoke.journal.reading import SessionState, read_journal

@@ -14,7 +14,7 @@ from unit.journal.written_journal import MS, START, STEP, TOPIC, A, B, at, clean
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
-from asyncrevoke.journal.views.local_views import open_views
+from asyncrevoke.journal.views import open_views
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from asyncrevoke.cli.demo.group import DemoGroup
-    from asyncrevoke.cli.demo.progress import MemberProgress, PartitionProgress
+    from asyncrevoke.cli.demo.group import DemoGroup, MemberProgress, PartitionProgress
 
 COLOURS = {"A": "cyan", "B": "yellow", "C": "green", "D": "magenta"}
 STILL = 0.5

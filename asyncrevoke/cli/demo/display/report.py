@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.cli.demo.group_result import GroupResult, Stall
-    from asyncrevoke.cli.demo.member.config import Client
+    from asyncrevoke.cli.demo.member.handler_log import Client
 
 
 def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:

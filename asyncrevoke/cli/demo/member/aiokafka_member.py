@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from aiokafka.structs import ConsumerRecord, TopicPartition
 
-    from asyncrevoke.cli.demo.member.config import MemberConfig
-    from asyncrevoke.cli.demo.member.handler_log import HandlerLog
+    from asyncrevoke.cli.demo.member.handler_log import HandlerLog, MemberConfig
 
 POLL_TIMEOUT_MS = 200
 MAX_POLL_RECORDS = 500

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from asyncrevoke import Consumer, RebalanceListener, Record, TopicPartition
-from asyncrevoke.cli.demo.member.config import MemberConfig
-from asyncrevoke.cli.demo.member.handler_log import HandlerLog
+from asyncrevoke.cli.demo.member.handler_log import HandlerLog, MemberConfig
 from asyncrevoke.cli.demo.workload import Order
 
 if TYPE_CHECKING:

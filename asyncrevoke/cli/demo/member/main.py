@@ -13,8 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from asyncrevoke.cli.demo.member.config import Client, MemberConfig
-from asyncrevoke.cli.demo.member.handler_log import HandlerLog
+from asyncrevoke.cli.demo.member.handler_log import Client, HandlerLog, MemberConfig
 
 
 def end_with_parent() -> None:

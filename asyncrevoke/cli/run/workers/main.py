@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from asyncrevoke.cli.run.health_server import HealthResponse
+from asyncrevoke.cli.run.health_server import HealthResponse, MetricsText, metrics_of_process
 from asyncrevoke.cli.run.log_output import LogOutput
-from asyncrevoke.cli.run.metrics_text import MetricsText, metrics_of_process
 from asyncrevoke.cli.run.serving import ServingError, load, log, serve
-from asyncrevoke.cli.run.workers.report import LONGEST_LINE, MetricsReport, Report, WorkerStart
+from asyncrevoke.cli.run.settings import LONGEST_LINE, MetricsReport, Report, WorkerStart
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import FencedInstanceError
 from asyncrevoke.client.runtime.session.open_session import config_override

@@ -8,8 +8,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from asyncrevoke.cli.run.health_server import HealthPortError, HealthResponse, health_server
-from asyncrevoke.cli.run.metrics_text import MetricsText
+from asyncrevoke.cli.run.health_server import (
+    HealthPortError,
+    HealthResponse,
+    MetricsText,
+    health_server,
+)
 from asyncrevoke.cli.run.serving import print_user_error
 from asyncrevoke.cli.run.settings import WorkerSettings
 from asyncrevoke.cli.run.workers.worker import WorkerProcess

@@ -12,11 +12,11 @@ from contextlib import suppress
 
 import msgspec
 
-from asyncrevoke.cli.run.settings import WorkerSettings
-from asyncrevoke.cli.run.workers.report import (
+from asyncrevoke.cli.run.settings import (
     LONGEST_LINE,
     METRICS_REQUEST,
     Report,
+    WorkerSettings,
     WorkerStart,
     read_report,
 )

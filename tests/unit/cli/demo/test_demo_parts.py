@@ -13,11 +13,12 @@ import pytest
 from asyncrevoke.cli.demo.display.rebalance import draw_rebalance
 from asyncrevoke.cli.demo.display.report import facts, faults, print_json, print_result
 from asyncrevoke.cli.demo.display.timeline import Panel, draw
+from asyncrevoke.cli.demo.group import GroupProgress
 from asyncrevoke.cli.demo.group_result import Disorder, GroupResult, Produced, RecordId, Stall
-from asyncrevoke.cli.demo.member.config import Client
 from asyncrevoke.cli.demo.member.handler_log import (
     Abandoned,
     Assigned,
+    Client,
     Draining,
     Ended,
     HandlerLog,
@@ -25,7 +26,6 @@ from asyncrevoke.cli.demo.member.handler_log import (
     Released,
     Started,
 )
-from asyncrevoke.cli.demo.progress import GroupProgress
 from asyncrevoke.cli.demo.workload import CUSTOMERS, Action, ScheduleStep, churn, orders
 from asyncrevoke.client.model import TopicPartition
 

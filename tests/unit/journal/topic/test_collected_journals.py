@@ -17,9 +17,8 @@ from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.encoding import encode
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.segments import JournalSession, sessions
-from asyncrevoke.journal.topic import collected_folder, collecting
-from asyncrevoke.journal.topic.collected_folder import CollectedFolder, RowRanges
-from asyncrevoke.journal.topic.collecting import Collected, collect
+from asyncrevoke.journal.topic import collecting
+from asyncrevoke.journal.topic.collecting import Collected, CollectedFolder, RowRanges, collect
 from asyncrevoke.journal.topic.kafka_sink import pieces
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def test_a_topic_with_more_sessions_than_may_be_is_rejected(
 def test_few_files_are_open_however_many_sessions_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collected_folder, "_MOST_OPEN", 1)
+    monkeypatch.setattr(collecting, "_MOST_OPEN", 1)
     found = collected(
         monkeypatch, tmp_path / "c", piece(A), piece(B), piece(A, 11), piece(A, 21), piece(B, 11)
     )

@@ -1,27 +1,102 @@
-"""Prints groups as tables."""
+"""``asyncrevoke groups``: options and output of the command."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.table import Table
 
-from asyncrevoke.cli.terminal import add_row, print_line
+from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.terminal import add_row, exit_on_errors, print_line, print_value, table_console
+from asyncrevoke.client.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
 from asyncrevoke.client.printable import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rich.console import Console
 
-    from asyncrevoke.client.groups.facts import (
-        GroupFacts,
-        GroupSummary,
-        MemberFacts,
-        PartitionFacts,
-    )
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.model import TopicPartition
+
+
+@connects
+def groups(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One group. Default: list all groups.")
+    ] = None,
+    *,
+    connection: ConnectionOptions,
+    timeout: Annotated[float, typer.Option(help="Seconds for each response.")] = 10.0,
+    active: Annotated[
+        bool, typer.Option("--active", help="Leave groups without members out of the list.")
+    ] = False,
+    observe: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=10,
+            help="Look again for so many seconds, at least 10, and show members that commit "
+            "nothing for half of them while records arrive in their partitions. With a NAME.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
+) -> None:
+    """List consumer groups with their members and lag, or show one: members, assignments, lag, and
+    the members that delay a rebalance.
+
+    Shows groups of all clients and of both protocols, classic and KIP-848. A "?" stands for what
+    brokers do not report: while a classic group prepares a rebalance, they do not report which
+    members have not rejoined. The exit code is 0 if the groups are shown, 1 if the group does not
+    exist or no broker responds, 2 if an option is wrong.
+
+    Example: `asyncrevoke groups billing --bootstrap-servers kafka-1:9092`
+    """
+    if observe is not None and name is None:
+        raise typer.BadParameter("name one group", param_hint="--observe")
+    with exit_on_errors():
+        config = connection.config(request_timeout=timeout, client_id="asyncrevoke-groups")
+        if observe is None or name is None:
+            result = asyncio.run(_ask(config, name))
+        else:
+            result = asyncio.run(_observe(config, name, observe))
+    if active and not isinstance(result, GroupFacts):
+        result = [group for group in result if group.members != 0]
+    if as_json:
+        print_value(result)
+    else:
+        _show(result)
+
+
+async def _ask(config: ConsumerConfig, name: str | None) -> GroupFacts | Sequence[GroupSummary]:
+    from asyncrevoke.client.groups.cluster import GroupsClient
+    from asyncrevoke.client.groups.observer import describe_group, summarize_groups
+
+    async with GroupsClient(config) as cluster:
+        if name is None:
+            return await summarize_groups(cluster)
+        return await describe_group(cluster, name)
+
+
+async def _observe(config: ConsumerConfig, name: str, seconds: float) -> GroupFacts:
+    from asyncrevoke.client.groups.cluster import GroupsClient
+    from asyncrevoke.client.groups.unread import observe_group
+
+    async with GroupsClient(config) as cluster:
+        return await observe_group(cluster, name, seconds)
+
+
+def _show(result: GroupFacts | Sequence[GroupSummary]) -> None:
+    console = table_console(1000)
+    if isinstance(result, GroupFacts):
+        show_group(console, result)
+    elif result:
+        show_groups(console, result)
+    else:
+        print("there are no consumer groups")
+
 
 _UNKNOWN = "?"
 

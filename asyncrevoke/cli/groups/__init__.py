@@ -1,1 +1,0 @@
-"""``asyncrevoke groups``: lists consumer groups, or describes one."""

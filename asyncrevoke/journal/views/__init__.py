@@ -1,1 +1,0 @@
-"""Tables for operators, derived from the rows of a journal."""
