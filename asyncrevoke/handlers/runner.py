@@ -111,12 +111,12 @@ class HandlerRunner(RecordOwner):
         for partition in partitions:
             self._pipeline.backlog.seek(partition)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause_by_user(self, partitions: Iterable[TopicPartition]) -> None:
         """Start no record of these partitions until they are resumed."""
         for partition in partitions:
-            self._pipeline.backlog.pause(partition)
+            self._pipeline.backlog.pause_by_user(partition)
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume_by_user(self, partitions: Iterable[TopicPartition]) -> None:
         """Start records of these partitions again."""
         for partition in partitions:
             self._pipeline.backlog.resume(partition)

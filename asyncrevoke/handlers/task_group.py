@@ -166,13 +166,13 @@ class TaskRecords:
         """Whether this partition is paused, by a failure or by the user."""
         return self._source.is_paused(partition)
 
-    def pause(self, record: Record) -> None:
+    def pause_after_failure(self, record: Record) -> None:
         """Deliver no records of this record's partition, which stays assigned."""
-        self._source.pause(record)
+        self._source.pause_after_failure(record)
 
-    def resume(self, partition: TopicPartition) -> None:
-        """End a pause by :meth:`pause`."""
-        self._source.resume(partition)
+    def resume_after_failure(self, partition: TopicPartition) -> None:
+        """End a pause by :meth:`pause_after_failure`."""
+        self._source.resume_after_failure(partition)
 
 
 class _TaskHandler:
@@ -437,7 +437,7 @@ class TrackedTaskGroup(RecordOwner):
         for partition in partitions:
             self._pipeline.backlog.seek(partition)
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume_by_user(self, partitions: Iterable[TopicPartition]) -> None:
         """Submitted records of these partitions start again after a failure has paused them."""
         for partition in partitions:
             self._pipeline.backlog.resume(partition)

@@ -15,7 +15,7 @@ from asyncrevoke.replays.errors import ReplayError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
+    from asyncrevoke.client.core.commit.returned_records import InFlightLimits
     from asyncrevoke.replays.opened_handlers import OpenedHandlers
     from asyncrevoke.replays.result_rows import ResultRows
 
@@ -158,7 +158,7 @@ class RangeSource:
         del partition
         return self._paused
 
-    def pause(self, record: Record) -> None:
+    def pause_after_failure(self, record: Record) -> None:
         """Fail the replay, because nothing would resume the partition."""
         self._paused = True
         self._failure = ReplayError(
@@ -168,7 +168,7 @@ class RangeSource:
         )
         self._wake()
 
-    def resume(self, partition: TopicPartition) -> None:
+    def resume_after_failure(self, partition: TopicPartition) -> None:
         """Does nothing: a pause has failed the replay."""
         del partition
 

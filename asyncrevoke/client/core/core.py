@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.assignors.registry import find_assignors
+from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
 from asyncrevoke.client.core.commit.committer import Committer
-from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.client.core.commit.completion_tracker import CompletionTracker
 from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.client.core.commit.returned_records import ReturnedRecords
 from asyncrevoke.client.core.fetch.fetcher import Fetcher
 from asyncrevoke.client.core.io.effects import CompleteRequest, Effect, Event, Node
 from asyncrevoke.client.core.io.link_silence import silence_timeout_of
@@ -177,7 +177,7 @@ class Core:
 
     def position_passed(self, now: float, instance: PartitionInstance) -> None:
         """The position is committed, and ends a step that waits for it."""
-        if self.completion_tracker.position_passed(now, instance):
+        if self.returned_records.position_passed(now, instance):
             self.poller.position_passed()
 
     def sessions_ended(self) -> None:
@@ -622,7 +622,7 @@ class Core:
         self.topic_ids = TopicIds(self.cluster)
         self.coordinator = Coordinator(outbox, config, self.cluster, self)
         self.silent_brokers = SilentBrokers(outbox, self.cluster, self.coordinator)
-        self.maps = CompletionMaps(outbox, config)
+        self.maps = CommittedMaps(outbox, config)
         requested = RequestedOffsets(outbox)
         self.committer = Committer(
             outbox,
@@ -634,7 +634,7 @@ class Core:
             requested,
             self,
         )
-        self.completion_tracker = CompletionTracker(
+        self.returned_records = ReturnedRecords(
             outbox, config, self.assignment, self.revocation, self.committer, self.maps
         )
         self.fetcher = Fetcher(
@@ -643,7 +643,7 @@ class Core:
             self.cluster,
             decode,
             self.wall_clock,
-            self.completion_tracker.partition_capacity,
+            self.returned_records.partition_capacity,
             self,
         )
         self._compose_positions(config, requested)
@@ -666,7 +666,7 @@ class Core:
             self.fetcher,
             self.committer,
             self.maps,
-            self.completion_tracker,
+            self.returned_records,
             self,
         )
         self.offset_queries = OffsetQueries(self.outbox, config, self.cluster, self.coordinator)
@@ -716,7 +716,7 @@ class Core:
             config,
             self.assignment,
             self.revocation,
-            self.completion_tracker,
+            self.returned_records,
             self.fetcher,
             self.session_guard,
             self.step_errors,

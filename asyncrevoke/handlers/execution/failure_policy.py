@@ -285,9 +285,9 @@ class FailurePolicy:
     def _apply_on_error(self, entry: Entry, error: BaseException, handler: Handler) -> None:
         """Pause or stop; the caller handles ``on_error="skip"``."""
         if isinstance(handler.on_error, Pause):
-            self._pause_and_probe(entry, error, handler, handler.on_error)
+            self._pause_until_success(entry, error, handler, handler.on_error)
         elif handler.on_error == "pause":
-            self._pause_partition(entry, error, handler)
+            self._pause_until_resumed(entry, error, handler)
         else:
             self._stop_consumer(entry, error, handler)
 
@@ -306,7 +306,7 @@ class FailurePolicy:
         self._backlog.abandon(item)
         self.stop(error)
 
-    def _pause_and_probe(
+    def _pause_until_success(
         self, entry: Entry, error: BaseException, handler: Handler, pause: Pause
     ) -> None:
         """Pause the partition until another attempt at this item succeeds.
@@ -318,7 +318,7 @@ class FailurePolicy:
         if isinstance(error, UnreadableRecordError) or (
             isinstance(error, DecodeError) and not error.temporary
         ):
-            self._pause_partition(entry, error, handler)
+            self._pause_until_resumed(entry, error, handler)
         elif not self._backlog.may_retry(item):
             self._abandon(entry, error, handler)
         else:
@@ -365,9 +365,9 @@ class FailurePolicy:
             fields = log_fields(entry[1], handler.name)
             self.held.write_failed(entry, topic, error, calls, fields)
         else:
-            self._pause_partition(entry, error, handler, unsent_to=topic)
+            self._pause_until_resumed(entry, error, handler, unsent_to=topic)
 
-    def _pause_partition(
+    def _pause_until_resumed(
         self,
         entry: Entry,
         error: BaseException,

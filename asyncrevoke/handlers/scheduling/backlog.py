@@ -250,7 +250,7 @@ class Backlog:
         for paused in [partition] if partition is not None else list(self._probed_pauses):
             pause = self._probed_pauses.pop(paused, None)
             if pause is not None and not pause.by_user and not self._stopping:
-                self._source.resume(paused)
+                self._source.resume_after_failure(paused)
 
     def abandon_queued(self) -> None:
         """Abandon every item that does not run."""
@@ -347,8 +347,8 @@ class Backlog:
         self._abandon_each(self._lanes.drop_partition(partition))
         self._reactions.entries_ready()
 
-    def pause(self, partition: TopicPartition) -> None:
-        """Start no item of this partition until :meth:`resume`.
+    def pause_by_user(self, partition: TopicPartition) -> None:
+        """The user pauses this partition: start no item of it until :meth:`resume`.
 
         Records after the last started one are given back to the source, which delivers them again:
         they would leave less room for other partitions. Ignored during a revocation.
@@ -368,7 +368,7 @@ class Backlog:
         self._reactions.entries_ready()
 
     def resume(self, partition: TopicPartition) -> None:
-        """End a pause, and retry the items that wait for a probe."""
+        """End a user's or a failure's pause, and retry the items that wait for a probe."""
         self._paused_by_failure.pop(partition, None)
         pause = self._probed_pauses.pop(partition, None)
         self._lanes.resume(partition)
@@ -404,7 +404,7 @@ class Backlog:
             if by_user:
                 self._retries.hold(entry)
                 return False
-            self._source.pause(unfinished_records(entry[1])[0])
+            self._source.pause_after_failure(unfinished_records(entry[1])[0])
             self._pause_lanes(partition)
         elif not pause.is_probe(entry[1]):
             pause.wait(entry)
@@ -425,7 +425,7 @@ class Backlog:
         partition = item.topic_partition
         pause = self._probed_pauses.get(partition)
         if pause is not None and pause.is_probe(item) and not pause.by_user:
-            self._source.resume(partition)
+            self._source.resume_after_failure(partition)
             self.resume(partition)
             return True
         return False
@@ -442,7 +442,7 @@ class Backlog:
         # The items that wait for a probe are abandoned below.
         self._probed_pauses.pop(partition, None)
         self._paused_by_failure[partition] = item.tracker_id, reason
-        self._source.pause(unfinished_records(item)[0])
+        self._source.pause_after_failure(unfinished_records(item)[0])
         self._stop_partition(partition, 0)
         self._abandon_each(self._lanes.drop_partition(partition))
 

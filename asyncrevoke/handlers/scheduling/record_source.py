@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
+    from asyncrevoke.client.core.commit.returned_records import InFlightLimits
     from asyncrevoke.client.model import PollResult, Record, TopicPartition
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
 
@@ -75,15 +75,15 @@ class TakenRecords(Protocol):
         """Whether this partition is paused, by a failure or by the user."""
         ...
 
-    def pause(self, record: Record) -> None:
+    def pause_after_failure(self, record: Record) -> None:
         """Deliver no records of this record's partition, which stays assigned.
 
         When it is resumed, its abandoned records are read again, with the same offset tracker.
         Without effect if it is lost or released.
         """
 
-    def resume(self, partition: TopicPartition) -> None:
-        """End a pause by :meth:`pause`. Without effect if the partition is lost or released."""
+    def resume_after_failure(self, partition: TopicPartition) -> None:
+        """End such a pause. Without effect if the partition is lost or released."""
 
 
 class RecordSource(TakenRecords, Protocol):

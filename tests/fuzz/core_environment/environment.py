@@ -121,7 +121,7 @@ class CoreEnvironment(FuzzBrokers):
         self.next_poll_completes = config.commit_mode != "ack"
         if config.commit_mode == "ack" and kind >> 1 & 1:
             self.next_poll_completes = bool(kind >> 2 & 1)
-            self.core.completion_tracker.track(
+            self.core.returned_records.track(
                 one_by_one=True, next_poll_completes=self.next_poll_completes
             )
         if kind >> 3 & 3 == 3:
@@ -374,18 +374,18 @@ class CoreEnvironment(FuzzBrokers):
                     return
                 record = self.draw.choice(list(self.undone.values()))
                 self._done([record])
-                self.core.completion_tracker.complete(self.now, record)
+                self.core.returned_records.complete(self.now, record)
 
     def op_abandon(self) -> None:
         if self.undone and self.config.commit_mode == "ack":
-            self.core.completion_tracker.abandon_all(
+            self.core.returned_records.abandon_all(
                 self.now, [self.draw.choice(list(self.undone.values()))]
             )
 
     def op_drop(self) -> None:
         if self.undone and self.config.commit_mode == "ack":
             record = self.draw.choice(list(self.undone.values()))
-            self.core.completion_tracker.drop_after(self.now, record.topic_partition, record.offset)
+            self.core.returned_records.drop_after(self.now, record.topic_partition, record.offset)
 
     def op_commit(self) -> None:
         self.tickets.add(self.core.commit(self.now))

@@ -87,7 +87,7 @@ class Application:
         self._reader: SingleRecords | None = None
         member.wake = self._woken
         if style.tracked:
-            member.core.completion_tracker.track(
+            member.core.returned_records.track(
                 one_by_one=True, next_poll_completes=style is ConsumerStyle.GROUP
             )
 
@@ -327,7 +327,7 @@ class Application:
         self.style = self._wanted
         self._has_changed = True
         self._events.changed_style(self.member, self.style.tracked)
-        self.member.core.completion_tracker.track(
+        self.member.core.returned_records.track(
             one_by_one=self.style.tracked, next_poll_completes=self.style is ConsumerStyle.GROUP
         )
 

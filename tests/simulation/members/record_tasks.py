@@ -60,7 +60,7 @@ class RecordTasks:
     def start(self, records: Iterable[Record], *, submit: bool) -> None:
         """Take records, which a task group submits first, and start what may run."""
         for record in records:
-            if not submit or self._member.core.completion_tracker.submit(record):
+            if not submit or self._member.core.returned_records.submit(record):
                 self._waiting.setdefault(record.topic_partition, deque()).append(record)
         for partition in list(self._waiting):
             self._fill(partition)
@@ -161,7 +161,7 @@ class RecordTasks:
         self._busy[partition] -= 1
         if self.lifespans is not None:
             self.lifespans.handled(record)
-        counts = self._member.core.completion_tracker.complete(self._member.now, record)
+        counts = self._member.core.returned_records.complete(self._member.now, record)
         if self._acked and self._stopped and not counts:
             self._events.acknowledged_too_late(self._member, partition)
         self._events.done(self._member, record)
@@ -194,7 +194,7 @@ class RecordTasks:
             return
         core, now = self._member.core, self._member.now
         started = self._started.get(waiting[-1].tracker_id, -1)
-        droppable_from = core.completion_tracker.droppable_from(partition, list(waiting))
+        droppable_from = core.returned_records.droppable_from(partition, list(waiting))
         first = 0 if all_gaps else droppable_from
         gaps = [each for each in waiting if first <= each.offset < started]
         rest = [each.offset for each in waiting if each.offset > started]
@@ -206,6 +206,6 @@ class RecordTasks:
             found = frozenset(gap.offset for gap in gaps)
             self._events.dropped(self._member, partition, offset, found)
         if rest:
-            core.completion_tracker.drop_after(now, partition, offset)
+            core.returned_records.drop_after(now, partition, offset)
         if gaps:
-            core.completion_tracker.abandon_all(now, gaps)
+            core.returned_records.abandon_all(now, gaps)

@@ -54,7 +54,7 @@ class Reader:
     def start(self) -> SimulatedMember:
         config = ConsumerConfig.from_options(**self.options)
         core = Core(config, self.brokers.bootstrap(), decode_simulated)
-        core.completion_tracker.track(one_by_one=False)
+        core.returned_records.track(one_by_one=False)
         member = SimulatedMember(
             self.clock, self.network, CoreObserver(), self.clients, Random(3), config, core
         )
@@ -213,7 +213,7 @@ class Worker(Reader):
     def __init__(self) -> None:
         self.kept: dict[int, Record] = {}
         super().__init__(commit_mode="ack")
-        self.member.core.completion_tracker.track(one_by_one=True)
+        self.member.core.returned_records.track(one_by_one=True)
 
     def wait(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
@@ -226,7 +226,7 @@ class Worker(Reader):
 
     def finish(self, *offsets: int) -> None:
         core = self.member.core
-        core.completion_tracker.complete_all(
+        core.returned_records.complete_all(
             self.member.now, [self.kept.pop(offset) for offset in offsets]
         )
         self.member.take_effects()
@@ -236,7 +236,7 @@ class Worker(Reader):
         core = self.member.core
         core.subscription_state.assign(self.member.now, [])
         self.wait(0.1)
-        core.completion_tracker.abandon_all(self.member.now, [self.kept.pop(offset)])
+        core.returned_records.abandon_all(self.member.now, [self.kept.pop(offset)])
         core.subscription_state.assign(self.member.now, [ORDERS])
         self.member.take_effects()
 
@@ -268,7 +268,7 @@ def test_records_abandoned_before_a_truncation_are_read_again_and_not_committed_
     world = written_in_two_epochs()
     world.finish(*(offset for offset in range(20) if offset != 3))
     world.member.core.seeking.pause(world.member.now, [ORDERS])
-    world.member.core.completion_tracker.abandon_all(world.member.now, [world.kept.pop(3)])
+    world.member.core.returned_records.abandon_all(world.member.now, [world.kept.pop(3)])
     world.member.core.seeking.resume(world.member.now, [ORDERS])
     world.brokers.elect_unclean(ORDERS, 15)
     world.log.append(5)
@@ -311,7 +311,7 @@ def test_completing_a_record_that_the_log_has_lost_completes_no_other_record() -
     world.log.append(5)
     world.wait(12)
     world.finish(15, 16)
-    world.member.core.completion_tracker.complete(world.member.now, lost)
+    world.member.core.returned_records.complete(world.member.now, lost)
     world.finish(3)
     world.wait(2)
     assert world.committed == 17
@@ -333,7 +333,7 @@ def test_a_partition_is_released_when_the_records_that_the_log_has_lost_have_end
     world.finish(3)
     world.wait(2)
     assert core.assignment.partitions() == {ORDERS}
-    core.completion_tracker.complete(world.member.now, lost)
+    core.returned_records.complete(world.member.now, lost)
     world.wait(2)
     assert core.assignment.partitions() == frozenset()
     assert world.committed == 15
@@ -355,7 +355,7 @@ def test_two_truncations_while_records_of_three_logs_are_being_processed() -> No
     assert world.read == list(range(10, 20))
     core = world.member.core
     assert core.assignment.in_flight == 1 + 4 + 10
-    core.completion_tracker.complete_all(world.member.now, lost)
+    core.returned_records.complete_all(world.member.now, lost)
     assert core.assignment.in_flight == 1 + 10
     world.wait(2)
     assert world.committed == 3
@@ -380,7 +380,7 @@ def test_a_successor_of_a_member_whose_log_was_truncated_processes_all_that_is_n
     world.member.die()
     world.read.clear()
     world.member = world.start()
-    world.member.core.completion_tracker.track(one_by_one=True)
+    world.member.core.returned_records.track(one_by_one=True)
     world.wait(12)
     assert world.read == [3, 16]
 

@@ -21,9 +21,9 @@ from simulation.schedules.schedule import (
 )
 
 from asyncrevoke.client.core.assignors import cooperative_sticky
-from asyncrevoke.client.core.commit import completion_maps
+from asyncrevoke.client.core.commit import committed_maps
+from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
 from asyncrevoke.client.core.commit.committer import Committer
-from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.fetch.cursor import PartitionCursor
 from asyncrevoke.client.core.io.effects import NotifyKind
@@ -257,16 +257,16 @@ def maps_are_read_one_too_far(patch: pytest.MonkeyPatch) -> None:
             return None
         return found._replace(runs=tuple((first - 1, end) for first, end in found.runs))
 
-    patch.setattr(completion_maps, "decode", shifted)
+    patch.setattr(committed_maps, "decode", shifted)
 
 
 def maps_are_not_read(patch: pytest.MonkeyPatch) -> None:
     def read(
-        _self: CompletionMaps, _instance: PartitionInstance, _offset: int, _metadata: str
+        _self: CommittedMaps, _instance: PartitionInstance, _offset: int, _metadata: str
     ) -> CompletionMap | None:
         return None
 
-    patch.setattr(CompletionMaps, "read", read)
+    patch.setattr(CommittedMaps, "read", read)
 
 
 def maps_count_what_was_never_started(patch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from simulation.members.consumer_style import Progress
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.mutant_schedules import many_partitions_and_unequal_drains
 
-from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
-from asyncrevoke.client.core.commit.completion_tracker import CompletionTracker
+from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
+from asyncrevoke.client.core.commit.returned_records import ReturnedRecords
 from asyncrevoke.client.core.core import Core
 from asyncrevoke.client.core.partition.assignment import Lifespans
 from asyncrevoke.client.core.partition.completion_map import encode
@@ -42,11 +42,11 @@ def gaps_are_dropped(patch: pytest.MonkeyPatch) -> None:
     """The gap of a slow key is dropped although an offset alone may be stored."""
 
     def droppable_from(
-        _self: CompletionTracker, _partition: TopicPartition, _unstarted: Sequence[Record]
+        _self: ReturnedRecords, _partition: TopicPartition, _unstarted: Sequence[Record]
     ) -> int:
         return 0
 
-    patch.setattr(CompletionTracker, "droppable_from", droppable_from)
+    patch.setattr(ReturnedRecords, "droppable_from", droppable_from)
 
 
 def gaps_are_dropped_without_a_word(patch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def maps_are_cut(patch: pytest.MonkeyPatch) -> None:
         runs = tracker.completed_runs()
         return encode(tracker.commit_point, runs, tracker.leader_epoch, 20).metadata
 
-    patch.setattr(CompletionMaps, "complete", staticmethod(complete))
+    patch.setattr(CommittedMaps, "complete", staticmethod(complete))
 
 
 def released_before_the_exit(patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from simulation.schedules.schedule import (
     draw,
 )
 
-from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
+from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
 from asyncrevoke.client.protocol.messages import CommitEntry, ErrorCode
 from asyncrevoke.testing.fake_kafka.group_state import CommittedGroupOffsets
 
@@ -96,18 +96,18 @@ def test_brokers_that_lose_commit_metadata_repeat_records_and_lose_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As Tansu 0.6. A revocation before the first map is read back still counts on it (I11)."""
-    store, told = CommittedGroupOffsets.store, CompletionMaps.not_kept
-    noticed: list[CompletionMaps] = []
+    store, told = CommittedGroupOffsets.store, CommittedMaps.not_kept
+    noticed: list[CommittedMaps] = []
 
     def lose(offsets: CommittedGroupOffsets, entry: CommitEntry) -> ErrorCode:
         return store(offsets, msgspec.structs.replace(entry, metadata=""))
 
-    def notice(maps: CompletionMaps) -> None:
+    def notice(maps: CommittedMaps) -> None:
         noticed.append(maps)
         told(maps)
 
     monkeypatch.setattr(CommittedGroupOffsets, "store", lose)
-    monkeypatch.setattr(CompletionMaps, "not_kept", notice)
+    monkeypatch.setattr(CommittedMaps, "not_kept", notice)
     outcomes = [run(draw(seed)) for seed in range(1040, 1070)]
     failures = [outcome for outcome in outcomes if outcome.failure is not None]
     assert {outcome.invariant for outcome in failures} <= {"I11"}, _explain(failures)

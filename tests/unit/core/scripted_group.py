@@ -261,7 +261,7 @@ class ScriptedGroup(ScriptedBrokers):
         return call_id
 
     def complete(self, record: Record) -> bool:
-        done = self.core.completion_tracker.complete(self.now, record)
+        done = self.core.returned_records.complete(self.now, record)
         self.run_until_idle()
         return done
 
@@ -343,9 +343,9 @@ def with_work(eager: bool, **options: Unpack[ConsumerOptions]) -> tuple[Scripted
 def with_a_task(eager: bool, **options: Unpack[ConsumerOptions]) -> tuple[ScriptedGroup, Record]:
     """A member of 0 whose only record is held by a task."""
     group = ScriptedGroup(eager=eager, **options)
-    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
+    group.core.returned_records.track(one_by_one=True, next_poll_completes=True)
     group.become_member(0)
     (record,) = group.receive(0)
-    assert group.core.completion_tracker.submit(record)
+    assert group.core.returned_records.submit(record)
     group.step()
     return group, record

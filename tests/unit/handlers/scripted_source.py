@@ -14,7 +14,7 @@ from asyncrevoke.client.model import PollResult, Record, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
+    from asyncrevoke.client.core.commit.returned_records import InFlightLimits
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 
 ORDERS = TopicPartition("orders", 0)
@@ -226,10 +226,10 @@ class ScriptedSource:
     def is_paused(self, partition: TopicPartition) -> bool:
         return partition in self.paused
 
-    def pause(self, record: Record) -> None:
+    def pause_after_failure(self, record: Record) -> None:
         self.paused.append(record.topic_partition)
 
-    def resume(self, partition: TopicPartition) -> None:
+    def resume_after_failure(self, partition: TopicPartition) -> None:
         self.paused.remove(partition)
 
     @contextlib.contextmanager

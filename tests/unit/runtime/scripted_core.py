@@ -103,7 +103,7 @@ class ScriptedCore:
         self._out = False
         self._calls = 0
         # The parts of the core that the session calls.
-        self.assignment = self.completion_tracker = self.fetcher = self.collector = self
+        self.assignment = self.returned_records = self.fetcher = self.collector = self
         self.revocation = self.seeking = self.poller = self.leaving = self
         self.subscription_state = self.session_guard = self.output_topics = self
 

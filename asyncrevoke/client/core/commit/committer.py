@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
+    from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
     from asyncrevoke.client.core.commit.reactions import CommitReactions
     from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
@@ -88,7 +88,7 @@ class Committer:
         cluster: ClusterMetadata,
         coordinator: Coordinator,
         assignment: Assignment,
-        maps: CompletionMaps,
+        maps: CommittedMaps,
         requested: RequestedOffsets,
         reactions: CommitReactions,
     ) -> None:

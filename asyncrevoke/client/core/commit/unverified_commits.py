@@ -21,8 +21,8 @@ from asyncrevoke.client.protocol.messages import (
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
     from asyncrevoke.client.core.commit.committer import Committer
-    from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
     from asyncrevoke.client.core.io.outbox import OnReply, Outbox, Reply
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
@@ -39,7 +39,7 @@ class ReadBack:
     """
 
     def __init__(
-        self, outbox: Outbox, config: ConsumerConfig, cluster: ClusterMetadata, maps: CompletionMaps
+        self, outbox: Outbox, config: ConsumerConfig, cluster: ClusterMetadata, maps: CommittedMaps
     ) -> None:
         self._outbox = outbox
         self._config = config

@@ -1,4 +1,5 @@
-"""Encodes the completed records beyond the commit point as the metadata of a commit.
+"""One completion map: encodes the completed records beyond the commit point as the metadata of a
+commit.
 
 A committed offset covers all records before it. Those completed beyond it are a list of *runs*, in
 offsets from the committed one; offsets without a record count as completed::

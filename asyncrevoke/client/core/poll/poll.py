@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.commit.completion_tracker import CompletionTracker
+    from asyncrevoke.client.core.commit.returned_records import ReturnedRecords
     from asyncrevoke.client.core.fetch.fetcher import Fetcher
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.membership.session_guard import SessionGuard
@@ -134,7 +134,7 @@ class Poller:
         config: ConsumerConfig,
         assignment: Assignment,
         revocation: Revocation,
-        completion_tracker: CompletionTracker,
+        returned_records: ReturnedRecords,
         fetcher: Fetcher,
         session_guard: SessionGuard,
         errors: StepErrors,
@@ -144,7 +144,7 @@ class Poller:
         self._config = config
         self._assignment = assignment
         self._revocation = revocation
-        self._completion_tracker = completion_tracker
+        self._returned_records = returned_records
         self._fetcher = fetcher
         self._session_guard = session_guard
         self._pauses_unconfirmed = session_guard.is_enabled
@@ -223,7 +223,7 @@ class Poller:
         self.idle_since = None
         self._assignment.take_back()
         self._reactions.poll_started(now)
-        self._completion_tracker.complete_last_batch(now)
+        self._returned_records.complete_last_batch(now)
         self._revocation.begin_poll(now)
         if self.stopping:
             self.end()
@@ -233,7 +233,7 @@ class Poller:
     ) -> dict[TopicPartition, list[Record]]:
         """Deliver up to ``max_records``: first those kept from a reader, then fetched ones."""
         self._fetcher.polled()
-        tracker = self._completion_tracker
+        tracker = self._returned_records
         most = max_records or self._max_poll_records()
         limit = tracker.capacity(now, most)
         kept = self._assignment.reader_records.has_kept
@@ -281,7 +281,7 @@ class Poller:
     ) -> None:
         """Deliver up to ``limit`` fetched records, and add them to ``taken`` and ``slices``."""
         for partition, fetched in self._fetcher.collector.collect(now, limit).items():
-            instance = self._completion_tracker.deliver(
+            instance = self._returned_records.deliver(
                 partition, fetched, tracked=reader is not None
             )
             taken[partition] = taken[partition] + fetched if partition in taken else fetched

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
     from asyncrevoke.client.core.commit.committer import Committer
-    from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
-    from asyncrevoke.client.core.commit.completion_tracker import CompletionTracker
+    from asyncrevoke.client.core.commit.returned_records import ReturnedRecords
     from asyncrevoke.client.core.fetch.fetcher import Fetcher
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
@@ -47,8 +47,8 @@ class Seeking:
         positions: PositionResolver,
         fetcher: Fetcher,
         committer: Committer,
-        maps: CompletionMaps,
-        completion_tracker: CompletionTracker,
+        maps: CommittedMaps,
+        returned_records: ReturnedRecords,
         reactions: PositionReactions,
     ) -> None:
         self._outbox = outbox
@@ -59,7 +59,7 @@ class Seeking:
         self._fetcher = fetcher
         self._committer = committer
         self._maps = maps
-        self._completion_tracker = completion_tracker
+        self._returned_records = returned_records
         self._reactions = reactions
         # Instances whose new position is being looked up, and the call that waits for it.
         self._calls: dict[PartitionInstance, int] = {}
@@ -300,7 +300,7 @@ class Seeking:
             self._place(now, instance, offset, leader_epoch)
             return
         # The records of one batch may be on both sides.
-        self._completion_tracker.track_returned()
+        self._returned_records.track_returned()
         self._assignment.read_from_truncation(instance, offset, leader_epoch)
         if self._commits_by_itself:
             self._committer.schedule(now)

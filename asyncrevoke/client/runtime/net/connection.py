@@ -1,7 +1,7 @@
 """One connection to one broker.
 
 There is no task for it: a response is decoded and delivered in the iteration of the event loop in
-which it is received.
+which it is received. An idle connection closes itself: :meth:`Connection._close_if_idle`.
 """
 
 from __future__ import annotations
@@ -403,7 +403,12 @@ class Connection:
                 self._check_at(now + _READ_FIRST)
         elif looks_at < _NEVER:
             self._check_at(looks_at)
-        elif now - self._used_at >= _IDLE_SECONDS:
+        else:
+            self._close_if_idle(now)
+
+    def _close_if_idle(self, now: float) -> None:
+        """Close it if no request was sent for ``_IDLE_SECONDS``; the next one opens another."""
+        if now - self._used_at >= _IDLE_SECONDS:
             self.abort()
         else:
             self._check_at(self._used_at + _IDLE_SECONDS)

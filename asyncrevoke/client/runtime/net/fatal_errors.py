@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client.core.io.effects import FailureKind, Node
@@ -119,58 +120,50 @@ def _failure_of(
     error: Exception, node: Node, config: ConsumerConfig, within: float
 ) -> RequestFailed:
     where = node_name(node)
+    authentication = partial(RequestFailed, FailureKind.AUTHENTICATION)
+    unreachable = partial(RequestFailed, FailureKind.UNREACHABLE)
     tls = _tls_error(error)
     if tls is not None and _is_final(tls):
-        return RequestFailed(
-            FailureKind.AUTHENTICATION, f"no TLS with {where}: {_tls_reason(tls, node)}"
-        )
+        return authentication(f"no TLS with {where}: {_tls_reason(tls, node)}")
     if isinstance(error, ExchangeError | UnsupportedVersion):
         reason = error.reason if isinstance(error, ExchangeError) else error
-        return RequestFailed(
-            FailureKind.AUTHENTICATION,
-            f"cannot authenticate at {where} with {config.sasl_mechanism}: {reason}",
+        return authentication(
+            f"cannot authenticate at {where} with {config.sasl_mechanism}: {reason}"
         )
     if isinstance(error, MechanismNotEnabledError):
         enabled = f" but {error}" if error.enabled else ""
-        return RequestFailed(
-            FailureKind.AUTHENTICATION,
-            f"{where} has not enabled sasl_mechanism {config.sasl_mechanism}{enabled}",
+        return authentication(
+            f"{where} has not enabled sasl_mechanism {config.sasl_mechanism}{enabled}"
         )
     if isinstance(error, AuthenticationRejectedError):
-        return RequestFailed(
-            FailureKind.AUTHENTICATION,
+        return authentication(
             f"{where} rejected the authentication with {config.sasl_mechanism}: {error}; check"
-            f" {_CREDENTIALS.get(config.sasl_mechanism, _NAME_AND_PASSWORD)}",
+            f" {_CREDENTIALS.get(config.sasl_mechanism, _NAME_AND_PASSWORD)}"
         )
     if isinstance(error, OtherBrokerError):
-        return RequestFailed(
-            FailureKind.UNREACHABLE,
-            f"{where} is another broker now, or in another cluster (REBOOTSTRAP_REQUIRED)",
+        return unreachable(
+            f"{where} is another broker now, or in another cluster (REBOOTSTRAP_REQUIRED)"
         )
     if isinstance(error, NoTokenError):
-        return RequestFailed(FailureKind.UNREACHABLE, f"{where}: {error}")
+        return unreachable(f"{where}: {error}")
     if isinstance(error, TimeoutError):
-        return RequestFailed(
-            FailureKind.UNREACHABLE, f"no connection to {where} within {round(within, 1):g} s"
-        )
+        return unreachable(f"no connection to {where} within {round(within, 1):g} s")
     if isinstance(error, NoKafkaBrokerError):
-        return RequestFailed(
-            FailureKind.UNREACHABLE,
+        return unreachable(
             f"{where} does not respond as a Kafka broker: {error}; if this persists, check"
-            " security_protocol and the port",
+            " security_protocol and the port"
         )
     if isinstance(error, OSError):
         detail = f"no connection to {where}: {str(error) or repr(error)}"
         if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
             detail += "; if this persists, check security_protocol and the port"
-        return RequestFailed(FailureKind.UNREACHABLE, detail)
+        return unreachable(detail)
     if config.security_protocol.startswith("SASL_"):
-        return RequestFailed(
-            FailureKind.AUTHENTICATION,
+        return authentication(
             f"cannot authenticate at {where} with {config.sasl_mechanism}:"
-            f" {type(error).__name__}: {error}",
+            f" {type(error).__name__}: {error}"
         )
-    return RequestFailed(FailureKind.UNREACHABLE, f"no connection to {where}: {error!r}")
+    return unreachable(f"no connection to {where}: {error!r}")
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:

@@ -65,11 +65,11 @@ class PartitionCalls(SessionCalls):
         The pause ends when the partition is released or lost. For a partition that is being revoked
         it applies only if the revocation is withdrawn.
         """
-        self._entered().pause_partitions(to_partitions(partitions))
+        self._entered().pause_by_user(to_partitions(partitions))
 
     def resume(self, *partitions: Partition) -> None:
         """End a pause."""
-        self._entered().resume_partitions(to_partitions(partitions))
+        self._entered().resume_by_user(to_partitions(partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""

@@ -35,10 +35,10 @@ class RecordOwner:
         """The positions of the partitions were changed: do not start records from before."""
         raise NotImplementedError
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause_by_user(self, partitions: Iterable[TopicPartition]) -> None:
         """Start no record of the partitions until they are resumed."""
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume_by_user(self, partitions: Iterable[TopicPartition]) -> None:
         """The user has resumed the partitions: start records of them again."""
         raise NotImplementedError
 
@@ -95,15 +95,15 @@ class RecordOwners:
         for owner in list(self._owners):
             owner.drop(partitions)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause_by_user(self, partitions: Iterable[TopicPartition]) -> None:
         """Start no record of the partitions until they are resumed."""
         for owner in list(self._owners):
-            owner.pause(partitions)
+            owner.pause_by_user(partitions)
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume_by_user(self, partitions: Iterable[TopicPartition]) -> None:
         """Start records of the partitions again."""
         for owner in list(self._owners):
-            owner.resume(partitions)
+            owner.resume_by_user(partitions)
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
         """These are released without an announcement: start no handler, and wait for those that

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from asyncrevoke.client.core.commit.completion_tracker import InFlightLimits
+    from asyncrevoke.client.core.commit.returned_records import InFlightLimits
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.core.partition.reader_records import RecordReader
@@ -45,7 +45,7 @@ class Session:
 
     def __init__(self, parts: SessionParts) -> None:
         self.core = parts.core
-        self._tracker = parts.core.completion_tracker
+        self._tracker = parts.core.returned_records
         self.log = parts.hooks.log
         self.application_log = parts.hooks.log.of_application()
         self.config = parts.config
@@ -159,15 +159,15 @@ class Session:
 
         await self.ask(begin)
 
-    def pause_partitions(self, partitions: Sequence[TopicPartition]) -> None:
-        """Deliver and start no records of these until they are resumed."""
+    def pause_by_user(self, partitions: Sequence[TopicPartition]) -> None:
+        """Deliver and start no records of these until the user resumes them."""
         self.call(self.core.seeking.pause, partitions)
-        self._owners.pause(partitions)
+        self._owners.pause_by_user(partitions)
 
-    def resume_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+    def resume_by_user(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver and start records of these again."""
         self.call(self.core.seeking.resume, partitions)
-        self._owners.resume(partitions)
+        self._owners.resume_by_user(partitions)
 
     async def unsubscribe(self) -> None:
         """Drain, commit, release, and leave the group."""
@@ -380,15 +380,15 @@ class Session:
         return self.core.is_revoking(partition)
 
     def is_paused(self, partition: TopicPartition) -> bool:
-        """Whether this partition is paused."""
+        """Whether this partition is paused, by the user or by a failure."""
         return partition in self.core.seeking.paused()
 
-    def pause(self, record: Record) -> None:
+    def pause_after_failure(self, record: Record) -> None:
         """Deliver no further records of this record's partition until the user resumes it."""
         if self.core.owns(record):
             self._driver.call(self.core.seeking.pause, [record.topic_partition])
 
-    def resume(self, partition: TopicPartition) -> None:
+    def resume_after_failure(self, partition: TopicPartition) -> None:
         """Deliver records of this partition again, if it is assigned and paused."""
         if self.is_paused(partition):
             self._driver.call(self.core.seeking.resume, [partition])

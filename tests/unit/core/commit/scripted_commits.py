@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 from unit.core.ignored_reactions import IgnoredPartitions
 
 from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
 from asyncrevoke.client.core.commit.committer import Committer
-from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
 from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
 from asyncrevoke.client.core.io.effects import (
     CompleteRequest,
@@ -97,7 +97,7 @@ class CommittingGroup(IgnoredPartitions):
             cast("ClusterMetadata", WithoutTopicIds()),
             cast("Coordinator", self.coordinator),
             self.assignment,
-            CompletionMaps(self.outbox, config),
+            CommittedMaps(self.outbox, config),
             RequestedOffsets(self.outbox),
             self,
         )

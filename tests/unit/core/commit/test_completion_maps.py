@@ -8,7 +8,7 @@ import pytest
 from unit.core.scripted_brokers import tp
 from unit.core.scripted_group import ScriptedGroup, orders
 
-from asyncrevoke.client.core.commit import completion_maps
+from asyncrevoke.client.core.commit import committed_maps
 from asyncrevoke.client.core.partition.completion_map import decode, encode
 from asyncrevoke.client.model import OffsetAndMetadata
 from asyncrevoke.client.protocol.messages import EARLIEST_TIMESTAMP, ErrorCode, OffsetCommitRequest
@@ -161,7 +161,7 @@ def test_abandoned_records_are_not_reported_as_completed() -> None:
     group.produce(0, 6)
     records = group.take(6)
     for offset in (1, 3):
-        group.core.completion_tracker.abandon_all(group.now, [records[offset]])
+        group.core.returned_records.abandon_all(group.now, [records[offset]])
     group.finish(records, 0, 2, 4, 5)
     group.advance(1)
     assert group.committing_entry().offset == 1
@@ -176,7 +176,7 @@ def test_the_final_commit_of_a_revocation_maps_records_completed_beyond_dropped_
     group.advance(1)
     group.committed_map()
     group.finish(records, 3)
-    group.core.completion_tracker.drop_after(group.now, tp(0), 4)
+    group.core.returned_records.drop_after(group.now, tp(0), 4)
     group.rebalance()
     group.rejoin()
     assert group.step().to_be_revoked == orders(0)
@@ -403,7 +403,7 @@ def test_a_rewind_passes_what_was_finished_again() -> None:
     group.rejoin()
     group.step()
     group.finish(records, 2)
-    group.core.completion_tracker.drop_after(group.now, tp(0), 3)
+    group.core.returned_records.drop_after(group.now, tp(0), 3)
     group.rebalance()
     group.rejoin(0)
     assert [record.offset for record in group.take(3)] == [4, 8, 9]
@@ -480,7 +480,7 @@ def test_a_partition_waits_when_a_crash_would_repeat_too_much_and_the_others_con
 
 
 def test_what_is_kept_beyond_a_stuck_record_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion_maps, "_WIDEST", 300)
+    monkeypatch.setattr(committed_maps, "_WIDEST", 300)
     group = member(completion_map=0, max_poll_records=100)
     group.produce(0, 1000)
     (stuck, *rest) = group.take(100)

@@ -254,9 +254,9 @@ def test_a_record_that_was_dropped_may_be_abandoned_too() -> None:
     group.become_member(1)
     group.produce(1, 3)
     first, _, last = group.step().records
-    group.core.completion_tracker.drop_after(group.now, tp(1), first.offset)
-    group.core.completion_tracker.abandon_all(group.now, [last])  # raised KeyError
-    group.core.completion_tracker.abandon_all(group.now, [last])
+    group.core.returned_records.drop_after(group.now, tp(1), first.offset)
+    group.core.returned_records.abandon_all(group.now, [last])  # raised KeyError
+    group.core.returned_records.abandon_all(group.now, [last])
     assert group.core.assignment.in_flight == 1
 
 

@@ -61,7 +61,7 @@ def take(group: ScriptedGroup, count: int) -> list[Record]:
 
 
 def finish(group: ScriptedGroup, records: list[Record]) -> None:
-    group.core.completion_tracker.complete_all(group.now, records)
+    group.core.returned_records.complete_all(group.now, records)
     group.run_until_idle()
 
 
@@ -75,13 +75,13 @@ def announce(group: ScriptedGroup) -> None:
 
 def drop(group: ScriptedGroup, records: list[Record], *gaps: int) -> None:
     """Drop these, and what comes after offset 7, the last one that was started."""
-    group.core.completion_tracker.drop_after(group.now, tp(1), 7)
-    group.core.completion_tracker.abandon_all(group.now, [records[offset] for offset in gaps])
+    group.core.returned_records.drop_after(group.now, tp(1), 7)
+    group.core.returned_records.abandon_all(group.now, [records[offset] for offset in gaps])
     group.run_until_idle()
 
 
 def droppable(group: ScriptedGroup, unstarted: list[Record]) -> int:
-    return group.core.completion_tracker.droppable_from(tp(1), unstarted)
+    return group.core.returned_records.droppable_from(tp(1), unstarted)
 
 
 # --- what may be dropped -------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_gaps_below_what_the_map_has_room_for_are_processed() -> None:
     announce(group)
     first = droppable(group, records[2::2])
     assert 0 < first < 1000
-    group.core.completion_tracker.abandon_all(
+    group.core.returned_records.abandon_all(
         group.now, [record for record in records[2::2] if record.offset >= first]
     )
     finish(group, [record for record in records[::2] if record.offset < first])
@@ -178,7 +178,7 @@ def test_a_final_commit_whose_map_is_too_large_is_tried_again_with_a_smaller_one
     finish(group, done)
     announce(group)
     left = [record for record in records if record not in done]
-    group.core.completion_tracker.abandon_all(group.now, left[:-1])
+    group.core.returned_records.abandon_all(group.now, left[:-1])
     group.run_until_idle()
     assert group.poll() is None
     finish(group, left[-1:])
@@ -204,7 +204,7 @@ def test_a_final_commit_is_made_without_a_map_where_the_broker_takes_none() -> N
     group, records = working(10)
     finish(group, records[1:5])
     announce(group)
-    group.core.completion_tracker.abandon_all(group.now, [records[0], *records[6:]])
+    group.core.returned_records.abandon_all(group.now, [records[0], *records[6:]])
     group.run_until_idle()
     assert group.poll() is None
     finish(group, [records[5]])
@@ -246,11 +246,11 @@ def test_a_second_revoke_drops_again_what_the_first_had_dropped() -> None:
     group, records = working(10)
     finish(group, records[4:])
     announce(group)
-    group.core.completion_tracker.abandon_all(group.now, records[1:4])
+    group.core.returned_records.abandon_all(group.now, records[1:4])
     withdrawn(group)
     again = take(group, 3)
     announce(group)
-    group.core.completion_tracker.abandon_all(group.now, again[1:])
+    group.core.returned_records.abandon_all(group.now, again[1:])
     withdrawn(group)
     assert [each.offset for each in take(group, 2)] == [2, 3]
     assert group.core.assignment.in_flight == 4

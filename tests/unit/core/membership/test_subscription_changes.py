@@ -53,10 +53,10 @@ def choose(group: ScriptedGroup, *topics: str, pattern: bool) -> None:
 def at_work(eager: bool) -> tuple[ScriptedGroup, Record, int]:
     """A member that unsubscribes while its user works on a record of orders-0, in a task."""
     group = ScriptedGroup(partitions={"orders": 2, "bills": 2}, eager=eager, commit_interval=60.0)
-    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
+    group.core.returned_records.track(one_by_one=True, next_poll_completes=True)
     group.become_member(0)
     (record,) = group.receive(0)
-    assert group.core.completion_tracker.submit(record)
+    assert group.core.returned_records.submit(record)
     group.step()
     return group, record, group.unsubscribe()
 

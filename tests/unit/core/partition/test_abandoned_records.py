@@ -34,7 +34,7 @@ def read(group: ScriptedGroup, count: int, *, submit: bool = False) -> list[Reco
         assert group.now < deadline, records
         returned = group.step().records
         if submit:
-            assert all(map(group.core.completion_tracker.submit, returned))
+            assert all(map(group.core.returned_records.submit, returned))
         records.extend(returned)
         group.advance(0.1)
     return records
@@ -44,7 +44,7 @@ def after_a_task_group(max_poll_records: int = 500) -> ScriptedGroup:
     """A member that has left a task group. The revocation of partition 1 was withdrawn: two of its
     records were abandoned, those before and after them are done, and another one follows."""
     group = ScriptedGroup(auto_offset_reset="earliest", max_poll_records=max_poll_records)
-    tracker = group.core.completion_tracker
+    tracker = group.core.returned_records
     tracker.track(one_by_one=True, next_poll_completes=True)
     group.become_member(0, 1)
     group.pulse = ErrorCode.none
@@ -88,7 +88,7 @@ def with_deleted_records(
     assert group.step().to_be_revoked == orders(1)
     for index in (0, 2):
         group.complete(records[index])
-    group.core.completion_tracker.abandon_all(group.now, [records[1], records[3]])
+    group.core.returned_records.abandon_all(group.now, [records[1], records[3]])
     group.produce(1, max(0, log_start + 1 - 5))
     if log_end is not None:
         group.logs[tp(1)].truncate(log_end)
@@ -139,7 +139,7 @@ def test_a_withdrawn_revoke_reads_again_what_was_abandoned_meanwhile() -> None:
     assert group.step().to_be_revoked == orders(1)
     assert group.core.is_revoking(tp(1))
     group.complete(first)
-    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.returned_records.abandon_all(group.now, [second])
     assert group.poll() is None  # the third one holds it
     group.rebalance()
     group.rejoin(0, 1)
@@ -175,7 +175,7 @@ def test_a_resumed_partition_reads_again_what_was_abandoned_while_it_was_paused_
     first, second, third = group.step().records
     group.core.seeking.pause(group.now, [tp(0)])
     group.complete(first)
-    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.returned_records.abandon_all(group.now, [second])
     group.complete(third)
     group.produce(0)
     group.advance(1)
@@ -192,7 +192,7 @@ def test_a_paused_partition_with_an_abandoned_record_is_released_with_what_is_do
     first, second = group.step().records
     group.core.seeking.pause(group.now, [tp(1)])
     group.complete(first)
-    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.returned_records.abandon_all(group.now, [second])
     group.rebalance()
     group.rejoin(0)
     assert group.step().to_be_revoked == orders(1)
@@ -208,7 +208,7 @@ def resumed_with_a_record_in_flight() -> tuple[ScriptedGroup, Record]:
     first, second, third = group.step().records
     group.core.seeking.pause(group.now, [tp(0)])
     group.complete(first)
-    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.returned_records.abandon_all(group.now, [second])
     group.core.seeking.resume(group.now, [tp(0)])
     return group, third
 
@@ -229,7 +229,7 @@ def test_a_record_that_fails_after_a_resume_is_returned_after_the_next_one() -> 
     group, third = resumed_with_a_record_in_flight()
     # Still in flight when the partition was resumed, so it is left out of what is read again.
     group.core.seeking.pause(group.now, [tp(0)])
-    group.core.completion_tracker.abandon_all(group.now, [third])
+    group.core.returned_records.abandon_all(group.now, [third])
     group.core.seeking.resume(group.now, [tp(0)])
     assert [record.offset for record in read(group, 2)] == [1, 2]
 
@@ -238,9 +238,9 @@ def test_a_record_that_reading_again_has_left_out_is_no_hole_if_it_fails_meanwhi
     group = member()
     group.produce(0, 3)
     _first, second, third = group.step().records
-    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.returned_records.abandon_all(group.now, [second])
     group.core.seeking.resume(group.now, [tp(0)])
-    group.core.completion_tracker.abandon_all(group.now, [third])
+    group.core.returned_records.abandon_all(group.now, [third])
     (again,) = read(group, 1)
     group.complete(again)
     tracker = group.core.assignment.live()[0].tracker
@@ -259,7 +259,7 @@ def test_a_pause_during_a_withdrawn_revocation_does_not_return_records_in_flight
     group.rejoin(0)
     assert group.step().to_be_revoked == orders(1)
     group.complete(first)
-    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.returned_records.abandon_all(group.now, [second])
     assert group.poll() is None
     group.core.seeking.pause(group.now, [tp(1)])
     group.rebalance()
@@ -290,7 +290,7 @@ def test_a_withdrawn_revocation_reads_the_last_record_again_if_it_was_abandoned(
     group.rebalance()
     group.rejoin(0)
     assert group.step().to_be_revoked == orders(1)
-    group.core.completion_tracker.abandon_all(group.now, [second])
+    group.core.returned_records.abandon_all(group.now, [second])
     group.rebalance()
     group.rejoin(0, 1)
     group.produce(1)
@@ -321,11 +321,11 @@ def test_records_that_are_given_back_after_they_were_read_again_are_returned_lat
     group.produce(1, 4)
     first, second, third, fourth = group.step().records
     group.core.seeking.pause(group.now, [tp(1)])
-    group.core.completion_tracker.abandon_all(group.now, [second, third])
+    group.core.returned_records.abandon_all(group.now, [second, third])
     group.complete(fourth)
     group.core.seeking.resume(group.now, [tp(1)])
     assert [record.offset for record in read(group, 2)] == [1, 2]
-    group.core.completion_tracker.drop_after(group.now, tp(1), 1)
+    group.core.returned_records.drop_after(group.now, tp(1), 1)
     assert group.core.assignment.in_flight == 2
     (again,) = read(group, 1)
     assert again.offset == 2

@@ -59,9 +59,9 @@ def test_a_record_of_a_past_assignment_is_rejected_without_an_error() -> None:
     group.pulse = ErrorCode.none
     (record,) = group.receive(0)
     group.respond_to_beat(ErrorCode.unknown_member_id)
-    assert group.core.completion_tracker.complete(group.now, record) is False
-    assert group.core.completion_tracker.submit(record) is False
+    assert group.core.returned_records.complete(group.now, record) is False
+    assert group.core.returned_records.submit(record) is False
     assert group.core.owns(record) is False
     other = ScriptedGroup(commit_mode="ack")
     with pytest.raises(ValueError, match="was not returned by this consumer"):
-        other.core.completion_tracker.complete(other.now, record)
+        other.core.returned_records.complete(other.now, record)

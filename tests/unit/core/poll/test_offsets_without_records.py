@@ -51,7 +51,7 @@ def test_a_control_batch_alone_moves_position_lag_and_committed_offset() -> None
 def test_a_control_batch_alone_is_committed_for_handlers() -> None:
     group = member()
     group.core.poll_for_handlers()
-    group.core.completion_tracker.track(one_by_one=True)
+    group.core.returned_records.track(one_by_one=True)
     group.produce(0, 1)
     (record,) = group.step().records
     assert group.poll() is None

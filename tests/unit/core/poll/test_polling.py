@@ -248,7 +248,7 @@ def test_records_of_a_lost_partition_complete_without_effect() -> None:
     group = member(0, 1, commit_mode="ack")
     (record,) = group.receive(0)
     group.respond_to_beat(ErrorCode.unknown_member_id)
-    assert not group.core.completion_tracker.complete(group.now, record)
+    assert not group.core.returned_records.complete(group.now, record)
     group.advance(3.0)
     assert group.count(OffsetCommitRequest) == 0
 
@@ -259,7 +259,7 @@ def test_records_completed_together_commit_and_release_their_partitions() -> Non
     take_away(group, 0)
     group.step()
     assert group.poll() is None
-    group.core.completion_tracker.complete_all(group.now, records)
+    group.core.returned_records.complete_all(group.now, records)
     group.run_until_idle()
     assert group.core.assignment.in_flight == 0
     assert group.committing() == {tp(0): 1, tp(1): 1}
@@ -271,7 +271,7 @@ def test_records_of_lost_partitions_are_passed_over_when_completed_together() ->
     group = member(0, 1, commit_mode="ack")
     records = group.receive(0, 1)
     group.respond_to_beat(ErrorCode.unknown_member_id)
-    group.core.completion_tracker.complete_all(group.now, records)
+    group.core.returned_records.complete_all(group.now, records)
     group.advance(3.0)
     assert group.core.assignment.in_flight == 0
     assert group.count(OffsetCommitRequest) == 0
@@ -367,15 +367,15 @@ def test_a_task_may_not_take_a_record_that_is_counted_by_batch() -> None:
     group.produce(0)
     (record,) = group.step().records
     with pytest.raises(IllegalStateError, match="enter the task group before"):
-        group.core.completion_tracker.submit(record)
+        group.core.returned_records.submit(record)
 
 
 def test_a_task_group_counts_what_no_task_holds_at_the_next_step() -> None:
     group = member(0, commit_interval=0.5)
-    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
+    group.core.returned_records.track(one_by_one=True, next_poll_completes=True)
     group.produce(0, 3)
     first, second, _ = group.step().records
-    assert group.core.completion_tracker.submit(second)
+    assert group.core.returned_records.submit(second)
     assert group.poll() is None
     group.advance(0.6)
     assert group.respond_to_commit() == {tp(0): first.offset + 1}
@@ -390,7 +390,7 @@ def test_dropped_records_are_read_again_if_the_revoke_is_withdrawn() -> None:
     records = group.step().records
     take_away(group, 0)
     group.step()
-    group.core.completion_tracker.drop_after(group.now, tp(1), records[1].offset)
+    group.core.returned_records.drop_after(group.now, tp(1), records[1].offset)
     assert group.core.assignment.in_flight == 2
     group.rebalance()
     group.rejoin(0, 1)
@@ -447,8 +447,8 @@ def test_tasks_may_take_the_records_of_a_batch_that_was_returned_before_their_gr
     group = member(0, commit_interval=0.5)
     group.produce(0, 3)
     first, second, _ = group.step().records
-    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
-    assert group.core.completion_tracker.submit(second)
+    group.core.returned_records.track(one_by_one=True, next_poll_completes=True)
+    assert group.core.returned_records.submit(second)
     assert group.poll() is None
     group.advance(0.6)
     assert group.respond_to_commit() == {tp(0): first.offset + 1}

@@ -148,7 +148,7 @@ async def test_a_failure_may_pause_its_partition(setting: Setting) -> None:
         await until(lambda: tasks.in_flight == 0)
         assert setting.source.paused == [ORDERS]
         setting.source.paused.clear()
-        tasks.resume([ORDERS])
+        tasks.resume_by_user([ORDERS])
         (again,) = setting.delivered(record(0))
         assert await tasks.submit(setting.work, again)
         await turns()
@@ -164,7 +164,7 @@ async def test_after_a_pause_by_a_failure_one_by_the_user_delays_no_task(setting
         await turns()
         setting.work.end(first, error=ValueError("boom"))
         await until(lambda: setting.source.paused == [ORDERS])
-        tasks.resume([ORDERS])
+        tasks.resume_by_user([ORDERS])
         again, behind = setting.delivered(record(0), record(1, b"b"))
         for each in (again, behind):
             assert await tasks.submit(setting.work, each)

@@ -102,9 +102,9 @@ class Loop:
     def submit(self) -> None:
         if not self.in_tasks:
             self.in_tasks = True
-            self.group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
+            self.group.core.returned_records.track(one_by_one=True, next_poll_completes=True)
         record = self.current.pop()
-        assert self.group.core.completion_tracker.submit(record)
+        assert self.group.core.returned_records.submit(record)
         self.tasks.append(record)
 
     def end_task(self, which: int) -> None:

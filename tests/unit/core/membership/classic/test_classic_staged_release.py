@@ -211,14 +211,14 @@ def test_a_partition_that_returns_to_its_member_is_no_handover() -> None:
 def stopping(*, ours: bool, **options: Unpack[ConsumerOptions]) -> ScriptedGroup:
     """A member of 0 and 1 that stops, with a task at work on 1. ``ours``: so is the leader."""
     group = ScriptedGroup(**options)
-    group.core.completion_tracker.track(one_by_one=True, next_poll_completes=True)
+    group.core.returned_records.track(one_by_one=True, next_poll_completes=True)
     group.start()
     if group.config.group_instance_id is None:
         group.give_id()
     group.respond_to_join()
     sync(group, 0, 1, ours=ours)
     (record,) = group.receive(1)
-    assert group.core.completion_tracker.submit(record)
+    assert group.core.returned_records.submit(record)
     group.step()
     group.pulse = ErrorCode.none
     group.advance(5.0)

@@ -1,4 +1,7 @@
-"""The completion maps of the partitions: written into commits, and verified when they are read."""
+"""The completion maps of all partitions: which one each commit has, and what a read one completes.
+
+``partition/completion_map.py`` is the format of one map.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class _Written(NamedTuple):
     final: bool
 
 
-class CompletionMaps:
+class CommittedMaps:
     """One map per instance, encoded when its commit is made.
 
     Delivery of an instance pauses while its map leaves out more than ``max_in_flight`` records that

@@ -1,4 +1,4 @@
-"""Which returned records are done: counted by batch, one by one, or when their tasks end."""
+"""The records that polls have returned: which are done, and how many more may be returned."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
     from asyncrevoke.client.core.commit.committer import Committer
-    from asyncrevoke.client.core.commit.completion_maps import CompletionMaps
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.assignment import Assignment
     from asyncrevoke.client.core.partition.instance import PartitionInstance
@@ -43,8 +43,8 @@ class InFlightLimits(Protocol):
         ...
 
 
-class CompletionTracker:
-    """Counts what polls return and what the user completes.
+class ReturnedRecords:
+    """Counts what polls return and what the user completes: by batch, one by one or by task.
 
     By batch, the next step completes the whole last batch. One by one (``track``), :meth:`complete`
     completes each record; for task groups, the next step also completes the records that no task
@@ -58,7 +58,7 @@ class CompletionTracker:
         assignment: Assignment,
         revocation: Revocation,
         commits: Committer,
-        maps: CompletionMaps,
+        maps: CommittedMaps,
     ) -> None:
         self._outbox = outbox
         self._assignment = assignment
