@@ -49,7 +49,8 @@ class TopicReader:
     log has on entering; with ``read_committed`` the last stable offset). Both are datetimes with a
     time zone, or timedeltas: how long ago. A range of offsets is read whole, so with timestamps of
     producers it may have some records of other times. If brokers look ``since`` up only
-    approximately, older records are left out until the first one at or after it.
+    approximately, older records are left out until the first one at or after it; ``until`` may
+    then lie before records of the range.
 
     ``options`` are those of ``Consumer``; nothing is committed, and ``group_id`` is refused. If
     retention removes records of the range meanwhile, reading goes on at the start of the log, or
