@@ -8,50 +8,40 @@ The text below an event is its meaning, in Markdown. ``tests/documentation/log_e
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from asyncrevoke.client.model import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class Log(Protocol):
     """What takes events. Implemented by :class:`EventLog`."""
 
-    def debug(self, event: str, /, **fields: object) -> object:
-        """Log details for finding a fault."""
-        ...
+    def write(self, level: Level, event: str, fields: Mapping[str, object], /) -> object:
+        """Write one line. The field ``exc_info`` is an exception.
 
-    def info(self, event: str, /, **fields: object) -> object:
-        """Log what an operator may want to know."""
-        ...
-
-    def warning(self, event: str, /, **fields: object) -> object:
-        """Log what an operator should look at; ``exc_info`` takes an exception."""
-        ...
-
-    def error(self, event: str, /, **fields: object) -> object:
-        """Log what needs an operator; ``exc_info`` takes an exception."""
+        ``debug`` is for finding a fault, ``info`` is what an operator may want to know, ``warning``
+        what an operator should look at, and ``error`` needs an operator.
+        """
         ...
 
 
 class LogEvent(Value, frozen=True):
     """An event that a log line tells of."""
 
-    level: Literal["debug", "info", "warning", "error"]
+    level: Level
     name: str
     fields: str = ""
     """Their names, separated by spaces."""
 
     def write_to(self, log: Log, /, **fields: object) -> None:
         """Write one line."""
-        match self.level:
-            case "debug":
-                log.debug(self.name, **fields)
-            case "info":
-                log.info(self.name, **fields)
-            case "warning":
-                log.warning(self.name, **fields)
-            case "error":
-                log.error(self.name, **fields)
+        log.write(self.level, self.name, fields)
 
 
 _debug = partial(LogEvent, "debug")

@@ -15,9 +15,9 @@ from asyncrevoke.client.printable import error_text
 from asyncrevoke.replays.errors import ReplayError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from asyncrevoke.client.log_events import Log
+    from asyncrevoke.client.log_events import Level, Log
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 
 
@@ -340,22 +340,10 @@ class ResultRows:
 
     # -- the log of handlers ---------------------------------------------------------------------
 
-    def debug(self, event: str, /, **fields: object) -> None:
-        """Log a line."""
-        self._log.debug(event, **fields)
-
-    def info(self, event: str, /, **fields: object) -> None:
-        """Log a line."""
-        self._log.info(event, **fields)
-
-    def warning(self, event: str, /, **fields: object) -> None:
-        """Log a line, unless it is about a record's failure, which the record's row has."""
-        if "exc_info" not in fields or "offset" not in fields:
-            self._log.warning(event, **fields)
-
-    def error(self, event: str, /, **fields: object) -> None:
-        """Log a line."""
-        self._log.error(event, **fields)
+    def write(self, level: Level, event: str, fields: Mapping[str, object], /) -> None:
+        """Write a line, unless it is about a record's failure, which the record's row has."""
+        if level != "warning" or "exc_info" not in fields or "offset" not in fields:
+            self._log.write(level, event, fields)
 
 
 def _with_origin(row: Row, record: Record) -> Row:

@@ -16,8 +16,8 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.core.assignors.registry import find_assignors
 from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
 from asyncrevoke.client.core.commit.committer import Committer
-from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
 from asyncrevoke.client.core.commit.returned_records import ReturnedRecords
+from asyncrevoke.client.core.commit.user_commits import RequestedOffsets
 from asyncrevoke.client.core.fetch.fetcher import Fetcher
 from asyncrevoke.client.core.io.effects import CompleteRequest, Effect, Event, Node
 from asyncrevoke.client.core.io.link_silence import silence_timeout_of
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.membership.subscription_state import Membership
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
+    from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
     from asyncrevoke.client.core.partition.reader_records import RecordReader
     from asyncrevoke.client.protocol.records import RecordDecoder
 
@@ -411,23 +412,24 @@ class Core:
 
     def offset_to_commit(self, partition: TopicPartition) -> int | None:
         """The offset before which all records are done; None while there is no position."""
-        instance = self.assignment.get(partition)
-        tracker = None if instance is None else instance.tracker
+        tracker = self._tracker_of(partition)
         return None if tracker is None else tracker.commit_point
 
     def has_completed_beyond(self, partition: TopicPartition) -> bool:
         """Whether a record after :meth:`offset_to_commit` was completed since the partition was
         positioned."""
-        instance = self.assignment.get(partition)
-        tracker = None if instance is None else instance.tracker
+        tracker = self._tracker_of(partition)
         return tracker is not None and tracker.count_done(tracker.commit_point) > 0
 
     def completion_map(self, partition: TopicPartition) -> str | None:
         """What is completed after :meth:`offset_to_commit`, empty if nothing is; None if a map has
         no room for it."""
-        instance = self.assignment.get(partition)
-        tracker = None if instance is None else instance.tracker
+        tracker = self._tracker_of(partition)
         return "" if tracker is None else self.maps.complete(tracker)
+
+    def _tracker_of(self, partition: TopicPartition) -> OffsetTracker | None:
+        instance = self.assignment.get(partition)
+        return None if instance is None else instance.tracker
 
     def revocation_ends_in(self, now: float, partition: TopicPartition) -> float | None:
         """Seconds until the partition is lost unless it is released, or its last commit is sent;

@@ -37,19 +37,19 @@ class BoundLog:
 
     def debug(self, event: str, /, **fields: object) -> None:
         """Log details for finding a fault."""
-        self._log.debug(event, **{**self._fields, **fields})
+        self._log.write("debug", event, {**self._fields, **fields})
 
     def info(self, event: str, /, **fields: object) -> None:
         """Log what an operator may want to know."""
-        self._log.info(event, **{**self._fields, **fields})
+        self._log.write("info", event, {**self._fields, **fields})
 
     def warning(self, event: str, /, **fields: object) -> None:
         """Log what an operator should look at; ``exc_info`` takes an exception."""
-        self._log.warning(event, **{**self._fields, **fields})
+        self._log.write("warning", event, {**self._fields, **fields})
 
     def error(self, event: str, /, **fields: object) -> None:
         """Log what needs an operator; ``exc_info`` takes an exception."""
-        self._log.error(event, **{**self._fields, **fields})
+        self._log.write("error", event, {**self._fields, **fields})
 
 
 class HandlerContext(Generic[StateT, WorkerT, PartitionT]):

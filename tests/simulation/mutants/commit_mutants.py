@@ -19,7 +19,7 @@ from simulation.schedules.schedule import (
 from asyncrevoke.client.core.commit.committer import Committer
 from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
 from asyncrevoke.client.core.commit.rejected_commits import RejectedCommits
-from asyncrevoke.client.core.commit.waiters import CommitWaiters
+from asyncrevoke.client.core.commit.user_commits import CommitWaiters
 from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:

@@ -137,12 +137,15 @@ def test_a_log_line_of_ours_is_one_line() -> None:
     logger = logging.getLogger("asyncrevoke")
     logger.addHandler(heard)
     try:
-        EventLog().warning(
+        EventLog().write(
+            "warning",
             "partitions lost",
-            partitions=[TopicPartition(HOSTILE, 0), HOSTILE],
-            reason=HOSTILE,
-            facts={HOSTILE: HOSTILE},
-            escape="\x1b[31m",
+            {
+                "partitions": [TopicPartition(HOSTILE, 0), HOSTILE],
+                "reason": HOSTILE,
+                "facts": {HOSTILE: HOSTILE},
+                "escape": "\x1b[31m",
+            },
         )
     finally:
         logger.removeHandler(heard)

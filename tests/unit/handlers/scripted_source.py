@@ -295,17 +295,8 @@ class LogLines:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, object]]] = []
 
-    def debug(self, event: str, /, **fields: object) -> None:
-        self.lines.append(("debug", event, fields))
-
-    def info(self, event: str, /, **fields: object) -> None:
-        self.lines.append(("info", event, fields))
-
-    def warning(self, event: str, /, **fields: object) -> None:
-        self.lines.append(("warning", event, fields))
-
-    def error(self, event: str, /, **fields: object) -> None:
-        self.lines.append(("error", event, fields))
+    def write(self, level: str, event: str, fields: Mapping[str, object], /) -> None:
+        self.lines.append((level, event, dict(fields)))
 
     def fields(self, event: str) -> dict[str, object]:
         """The fields of the only line of this event."""

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig, OffsetReset
-    from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
+    from asyncrevoke.client.core.commit.user_commits import RequestedOffsets
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
     from asyncrevoke.client.core.io.wall_clock import WallClock
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata

@@ -102,25 +102,11 @@ class EventLog:
 
     def emit(self, event: Emit) -> None:
         """Write an event of the core."""
-        self._write(_LEVELS.get(event.level, logging.INFO), event.event, event.fields)
+        self.write(event.level, event.event, event.fields)
 
-    def debug(self, event: str, /, **fields: object) -> None:
-        """Log details for debugging. Never raises; ``exc_info`` is an exception."""
-        self._write(logging.DEBUG, event, fields)
-
-    def info(self, event: str, /, **fields: object) -> None:
-        """Log what an operator may want to know."""
-        self._write(logging.INFO, event, fields)
-
-    def warning(self, event: str, /, **fields: object) -> None:
-        """Log what an operator should look at."""
-        self._write(logging.WARNING, event, fields)
-
-    def error(self, event: str, /, **fields: object) -> None:
-        """Log a permanent failure; ``exc_info`` is an exception."""
-        self._write(logging.ERROR, event, fields)
-
-    def _write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
+    def write(self, level_name: str, event: str, fields: Mapping[str, object], /) -> None:
+        """Write one line. Never raises; the field ``exc_info`` is an exception."""
+        level = _LEVELS.get(level_name, logging.INFO)
         if not self._logger.isEnabledFor(level):
             return
         error = fields.get("exc_info")

@@ -41,44 +41,40 @@ class SessionReactions:
     """The session's :class:`~asyncrevoke.client.runtime.loop.reactions.DriverReactions`."""
 
     def __init__(self, hooks: SessionHooks) -> None:
-        self._log = hooks.log
-        self._listener = hooks.listener
-        self._owners = hooks.owners
-        self._status = hooks.status
-        self._reads = hooks.reads
-        self._observers = hooks.observers
-        self._recorder = hooks.recorder
+        self._hooks = hooks
         self._delayed = RevocationWarnings()
 
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""
-        if self._observers is not None:
-            self._observers.on_event(event)
-        self._log.emit(event)
-        if self._recorder is not None:
-            self._recorder.core_reported(event)
+        hooks = self._hooks
+        if hooks.observers is not None:
+            hooks.observers.on_event(event)
+        hooks.log.emit(event)
+        if hooks.recorder is not None:
+            hooks.recorder.core_reported(event)
 
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost."""
         if notify.kind is NotifyKind.LOST:
-            self._owners.lose(sorted(notify.partitions))
-        if self._recorder is not None:
-            self._recorder.partitions_changed(notify)
+            for owner in self._hooks.owners:
+                owner.lose(sorted(notify.partitions))
+        if self._hooks.recorder is not None:
+            self._hooks.recorder.partitions_changed(notify)
 
     def ticked(self, late: float) -> None:
         """A second or less has passed."""
-        self._status.running()
+        self._hooks.status.running()
         self._warn_of_delayed_revocations()
-        if self._observers is not None:
-            self._reads.report()
-            self._observers.on_tick(late)
+        if self._hooks.observers is not None:
+            self._hooks.reads.report()
+            self._hooks.observers.on_tick(late)
 
     def _warn_of_delayed_revocations(self) -> None:
-        due = self._delayed.take_due(self._status.blocking())
+        due = self._delayed.take_due(self._hooks.status.blocking())
         for record in due:
             by = {} if record.handler is None else {"handler": record.handler}
             log_events.REVOCATION_WAITS_FOR_RECORD.write_to(
-                self._log,
+                self._hooks.log,
                 partition=record.topic_partition,
                 offset=record.offset,
                 seconds=record.seconds,
@@ -86,9 +82,9 @@ class SessionReactions:
                 **by,
             )
         if due:
-            self._listener.queue_delayed_revocation(due)
+            self._hooks.listener.queue_delayed_revocation(due)
 
     def driver_ended(self) -> None:
         """Nothing more can happen in this session."""
-        if self._observers is not None:
-            self._observers.on_close()
+        if self._hooks.observers is not None:
+            self._hooks.observers.on_close()

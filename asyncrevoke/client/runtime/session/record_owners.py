@@ -43,7 +43,8 @@ class RecordOwner:
         raise NotImplementedError
 
     def leave(self, partitions: Iterable[TopicPartition]) -> None:
-        """The partitions are released: start no further record, and let running calls end."""
+        """The partitions are released without an announcement: start no handler, and let those that
+        run, and all that was submitted to a task group, end."""
 
     def observe(self, batch: PollResult) -> None:
         """A step is about to return this result."""
@@ -66,11 +67,14 @@ class RecordOwner:
 
 
 class RecordOwners:
-    """Informs each owner about the partitions of its records."""
+    """All owners, to be informed one by one about the partitions of their records."""
 
     def __init__(self) -> None:
         self._owners: WeakSet[RecordOwner] = WeakSet()
         self._groups: WeakSet[RecordOwner] = WeakSet()
+
+    def __iter__(self) -> Iterator[RecordOwner]:
+        return iter(list(self._owners))
 
     def add(self, owner: RecordOwner) -> bool:
         """Add an owner. Returns whether it sees each result, as task groups do."""
@@ -85,42 +89,6 @@ class RecordOwners:
             for group in self._groups:
                 group.observe(result)
 
-    def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """The partitions are lost: cancel the calls on their records."""
-        for owner in list(self._owners):
-            owner.lose(partitions)
-
-    def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """The positions of the partitions were changed: do not start records from before."""
-        for owner in list(self._owners):
-            owner.drop(partitions)
-
-    def pause_by_user(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start no record of the partitions until they are resumed."""
-        for owner in list(self._owners):
-            owner.pause_by_user(partitions)
-
-    def resume_by_user(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start records of the partitions again."""
-        for owner in list(self._owners):
-            owner.resume_by_user(partitions)
-
-    def leave(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are released without an announcement: start no handler, and wait for those that
-        run, and for all that was submitted to a task group."""
-        for owner in list(self._owners):
-            owner.leave(partitions)
-
-    def failure_pauses(self) -> Iterator[FailurePause]:
-        """Why partitions are paused until failed records succeed."""
-        for owner in self._owners:
-            yield from owner.failure_pauses()
-
-    def unwritten(self) -> Iterator[UnwrittenRecords]:
-        """The failed records that are held until another topic takes them."""
-        for owner in list(self._owners):
-            yield from owner.unwritten()
-
     def name_of(self, record: BlockingRecord) -> str | None:
         """The handler or function that has a record; None if unknown."""
         for owner in self._owners:
@@ -128,8 +96,3 @@ class RecordOwners:
             if name is not None:
                 return name
         return None
-
-    def running(self) -> Iterator[RunningCall]:
-        """The calls of handlers that have not ended."""
-        for owner in self._owners:
-            yield from owner.running()

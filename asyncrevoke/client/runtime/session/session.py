@@ -147,14 +147,16 @@ class Session:
         """Read this offset next, without what is ``completed`` after it. Records of the partition
         that were not started are dropped."""
         self.call(self.core.seek, partition, offset, completed)
-        self._owners.drop((partition,))
+        for owner in self._owners:
+            owner.drop((partition,))
 
     async def seek_to(self, partitions: Sequence[TopicPartition], timestamp: int) -> None:
         """Like :meth:`seek`, to the offset of a timestamp, which is looked up."""
 
         def begin(now: float) -> int:
             call_id = self.core.seek_to(now, partitions, timestamp)
-            self._owners.drop(partitions)
+            for owner in self._owners:
+                owner.drop(partitions)
             return call_id
 
         await self.ask(begin)
@@ -162,12 +164,14 @@ class Session:
     def pause_by_user(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver and start no records of these until the user resumes them."""
         self.call(self.core.seeking.pause, partitions)
-        self._owners.pause_by_user(partitions)
+        for owner in self._owners:
+            owner.pause_by_user(partitions)
 
     def resume_by_user(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver and start records of these again."""
         self.call(self.core.seeking.resume, partitions)
-        self._owners.resume_by_user(partitions)
+        for owner in self._owners:
+            owner.resume_by_user(partitions)
 
     async def unsubscribe(self) -> None:
         """Drain, commit, release, and leave the group."""
@@ -175,7 +179,8 @@ class Session:
             raise would_wait("unsubscribe()", "call it in another task")
 
         def begin(now: float) -> int:
-            self._owners.leave(sorted(self.core.assignment.partitions()))
+            for owner in self._owners:
+                owner.leave(sorted(self.core.assignment.partitions()))
             return self.core.unsubscribe(now)
 
         await self.ask(begin)

@@ -81,15 +81,21 @@ class SessionStatus:
 
     def running(self) -> tuple[RunningHandler, ...]:
         """The calls of handlers that have not ended, the longest first."""
-        return tuple(self._running.update(self._loop.time(), list(self._owners.running())))
+        return tuple(
+            self._running.update(
+                self._loop.time(), [call for owner in self._owners for call in owner.running()]
+            )
+        )
 
     def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
         now = self._loop.time()
         health = self._core.health(now)._replace(
             blocking_records=self.blocking(),
-            failure_pauses=tuple(self._owners.failure_pauses()),
-            unwritten=tuple(self._owners.unwritten()),
+            failure_pauses=tuple(
+                pause for owner in self._owners for pause in owner.failure_pauses()
+            ),
+            unwritten=tuple(held for owner in self._owners for held in owner.unwritten()),
             running=self.running(),
         )
         return ConsumerSnapshot(now, health, partition_statuses(self._core.assignment))

@@ -9,7 +9,7 @@ from unit.core.ignored_reactions import IgnoredPartitions
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
 from asyncrevoke.client.core.commit.committer import Committer
-from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.client.core.commit.user_commits import RequestedOffsets
 from asyncrevoke.client.core.io.effects import (
     CompleteRequest,
     Event,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from unit.core.scripted_environment import NODES, ScriptedRequests, topic, tp
 
-from asyncrevoke.client.core.commit.requested_offsets import RequestedOffsets
+from asyncrevoke.client.core.commit.user_commits import RequestedOffsets
 from asyncrevoke.client.core.io.wall_clock import WallClock
 from asyncrevoke.client.core.partition.instance import (
     InstanceState,

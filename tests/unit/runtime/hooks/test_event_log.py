@@ -54,7 +54,7 @@ def test_an_event_keeps_its_level(caplog: pytest.LogCaptureFixture, level: str) 
 
 
 def test_an_error_brings_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    EventLog().error("consumer failed", exc_info=ZeroDivisionError("a bug"))
+    EventLog().write("error", "consumer failed", {"exc_info": ZeroDivisionError("a bug")})
     assert "ZeroDivisionError: a bug" in caplog.text
 
 
@@ -64,7 +64,7 @@ def test_a_value_that_does_not_decode_is_one_line_without_a_traceback(
     try:
         raise DecodeError(ORDERS, 3, "the value does not decode as Order: $.id: missing")
     except DecodeError as error:
-        EventLog().warning("handler failed; record skipped", exc_info=error)
+        EventLog().write("warning", "handler failed; record skipped", {"exc_info": error})
     (line,) = caplog.records
     assert line.exc_info is None
     assert line.getMessage() == (
@@ -74,7 +74,7 @@ def test_a_value_that_does_not_decode_is_one_line_without_a_traceback(
 
 
 def test_percent_signs_in_fields_are_no_placeholders(caplog: pytest.LogCaptureFixture) -> None:
-    EventLog().info("100% %s", topic="%d")
+    EventLog().write("info", "100% %s", {"topic": "%d"})
     assert caplog.records[0].getMessage() == "100% %s topic=%d"
 
 
@@ -126,7 +126,7 @@ def test_an_exception_that_breaks_its_own_traceback_is_logged_without_it(
     try:
         raise UndecidedError
     except UndecidedError as error:  # a later error has it as its context
-        EventLog().error("handler failed", offset=7, exc_info=error)
+        EventLog().write("error", "handler failed", {"offset": 7, "exc_info": error})
     assert (
         "event='handler failed' fields={'offset': 7, 'exc_info': 'UndecidedError'}"
         in caplog.records[-1].getMessage()

@@ -163,7 +163,7 @@ def test_a_logged_exception_keeps_its_traceback() -> None:
     with pytest.raises(ValueError, match="bad") as raised:
         parse(b"bad")
     whole = raised.value.__traceback__
-    EventLog().of_application().error("handler failed", exc_info=raised.value)
+    EventLog().of_application().write("error", "handler failed", {"exc_info": raised.value})
     assert raised.value.__traceback__ is whole
 
 
