@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.options.option_groups import as_flags
 from asyncrevoke.cli.terminal import (
     FAILED,
     INCONCLUSIVE,
@@ -26,7 +25,6 @@ from asyncrevoke.cli.terminal import (
     print_line,
     table_console,
 )
-from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import printable
 
 if TYPE_CHECKING:
@@ -236,10 +234,8 @@ def _read(path: Path) -> JournalContent:
     with _requires_extra():
         from asyncrevoke.journal.reading import read_journal
 
-    try:
+    with exit_on_errors():
         return read_journal(path)
-    except ConfigError as error:
-        raise failed_with(as_flags(error), USAGE) from error
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from asyncrevoke.client.protocol.messages import (
     SyncGroupResponse,
 )
 from asyncrevoke.client.protocol.subscription import decode_subscription, encode_assignment
-from asyncrevoke.testing.fake_kafka.classic_members import ClassicCoordinator
+from asyncrevoke.testing.fake_kafka.classic_group import ClassicGroup
 from asyncrevoke.testing.fake_kafka.consumer_group import ConsumerGroup, ConsumerGroupMember
 from asyncrevoke.testing.fake_kafka.group_state import GroupMember, GroupState, Reply
 
@@ -36,7 +36,7 @@ _FOR_EVER = float("inf")
 
 
 @dataclass
-class ScriptedGroup(ClassicCoordinator):
+class ScriptedGroup(ClassicGroup):
     """A classic group with a simulated member that is the leader. It joins first, responds at once
     and never fails.
 

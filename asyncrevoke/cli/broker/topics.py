@@ -9,9 +9,8 @@ import typer
 
 from asyncrevoke.cli.broker.command import topic_argument
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_error
+from asyncrevoke.cli.terminal import FAILED, exit_on_errors, failed_with, print_error
 from asyncrevoke.client.config.topics import check_topics
-from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import counted
 
 if TYPE_CHECKING:
@@ -53,12 +52,10 @@ def create(
     """
     from asyncrevoke.broker.errors import BrokerRequestError
 
-    try:
+    with exit_on_errors():
         wanted = dict(map(topic_argument, names))
         check_topics(tuple(wanted), "topics create")
         config = connection.config(request_timeout=timeout, client_id="asyncrevoke-topics")
-    except ConfigError as error:
-        raise failed_with(error, USAGE) from error
     admin = _admin(config, timeout)
     failed = False
     for name, count in wanted.items():

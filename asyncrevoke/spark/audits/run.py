@@ -34,7 +34,7 @@ from asyncrevoke.spark.audits.journal import CheckedJournal, checked_journal
 from asyncrevoke.spark.audits.packed_rows import PackRows
 from asyncrevoke.spark.audits.partition_task import AUDITED, PartitionTask
 from asyncrevoke.spark.audits.segments import read_snapshot
-from asyncrevoke.spark.audits.sources import DenseReader, RecordsFrame, TopicReader, broker_records
+from asyncrevoke.spark.audits.sources import DenseTopic, RecordsFrame, TopicReader, broker_records
 from asyncrevoke.spark.reading.dense import check_all, check_dense
 from asyncrevoke.spark.reading.offsets import OffsetRange, configured, resolve_ranges
 from asyncrevoke.spark.session import check_spark, is_connected, message_of_task_error
@@ -51,7 +51,7 @@ _ABSENCES = frozenset({AnomalyKind.LOST, AnomalyKind.NOT_RECORDED, AnomalyKind.S
 
 def dense_reader(
     bootstrap: str | Sequence[str] | ConsumerConfig, topic: str, *, committed: bool
-) -> DenseReader:
+) -> DenseTopic:
     """Ask the brokers where the topic begins and ends, and read the offsets that show whether it
     has gaps. Raises ConfigError if it has any."""
     found = resolve_ranges(
@@ -60,7 +60,7 @@ def dense_reader(
         isolation_level="read_committed" if committed else "read_uncommitted",
     )
     check_dense(bootstrap, found)
-    return DenseReader(
+    return DenseTopic(
         {candidate.partition: Bounds(candidate.start, candidate.end) for candidate in found}
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, LiteralString, Protocol, cast
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, LiteralString, Protocol, Self, cast
 
 import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from typing_extensions import override
 
 from asyncrevoke.audit.offsets import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.sql.text import compose
@@ -36,7 +38,7 @@ _MANY: Final = 200_000
 
 class TopicReader(Protocol):
     """Opens the records of some partitions in a task. Implemented by :class:`BrokerRecords`,
-    :class:`PackedReader` and :class:`DenseReader`."""
+    :class:`PackedTopic` and :class:`DenseTopic`."""
 
     @property
     def bounds(self) -> Mapping[int, Bounds]:
@@ -101,30 +103,19 @@ def broker_records(options: Mapping[str, str], *, compacted: bool | None) -> Bro
 
 
 @dataclass(frozen=True)
-class PackedReader:
-    """Reads the records of a DataFrame, which other tasks have packed."""
+class _TopicOfTask(ABC):
+    """A topic that a task reads from no broker: a :class:`TopicReader`, and when it is opened, an
+    :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
 
     bounds: Mapping[int, Bounds]
-    compacted: bool
-
-    has_keys = True
-    has_content = True
-
-    def opened(self, database: AuditDatabase, bounds: Mapping[int, Bounds]) -> PackedTopic:
-        """See :class:`TopicReader`."""
-        return PackedTopic(database, bounds, self.compacted)
-
-
-@dataclass(frozen=True)
-class PackedTopic:
-    """Implements :class:`~asyncrevoke.audit.compared_topic.AuditedTopic` with the table
-    ``packed``."""
-
-    database: AuditDatabase
-    bounds: Mapping[int, Bounds]
-    compacted: bool
+    compacted: bool = False
+    database: AuditDatabase | None = None
 
     has_batches = False
+
+    def opened(self, database: AuditDatabase, bounds: Mapping[int, Bounds]) -> Self:
+        """See :class:`TopicReader`."""
+        return replace(self, bounds=bounds, database=database)
 
     async def read(
         self,
@@ -136,14 +127,30 @@ class PackedTopic:
         """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
         assert take_headers is None
         for offset_range in ranges:
-            query = compose(
-                "SELECT part, off, timestamp_us, key_hash, record_hash FROM packed"
-                " WHERE part = {part} AND off >= {lo} AND off < {hi}",
-                part=offset_range.partition,
-                lo=offset_range.lo,
-                hi=offset_range.hi,
-            )
-            self.database.pass_rows(query, _MANY, take)
+            self._pass(offset_range, take)
+
+    @abstractmethod
+    def _pass(self, wanted: Range, take: Callable[[RecordBatch], None]) -> None:
+        """Pass the records of a range to ``take``."""
+
+
+class PackedTopic(_TopicOfTask):
+    """The records of a DataFrame, which other tasks have packed in the table ``packed``."""
+
+    has_keys = True
+    has_content = True
+
+    @override
+    def _pass(self, wanted: Range, take: Callable[[RecordBatch], None]) -> None:
+        assert self.database is not None
+        query = compose(
+            "SELECT part, off, timestamp_us, key_hash, record_hash FROM packed"
+            " WHERE part = {part} AND off >= {lo} AND off < {hi}",
+            part=wanted.partition,
+            lo=wanted.lo,
+            hi=wanted.hi,
+        )
+        self.database.pass_rows(query, _MANY, take)
 
 
 class RecordsFrame:
@@ -168,7 +175,7 @@ class RecordsFrame:
         )
         found = self._records.groupBy("part").agg(F.min("off"), F.max("off") + 1).collect()
         rows = cast("list[tuple[int, int, int]]", found)
-        self.reader = PackedReader({part: Bounds(lo, hi) for part, lo, hi in rows}, compacted)
+        self.reader = PackedTopic({part: Bounds(lo, hi) for part, lo, hi in rows}, compacted)
 
     def packed(self, tasks: int) -> DataFrame:
         """The records in blobs of so many tasks. Lazy."""
@@ -181,49 +188,19 @@ def _micros(frame: DataFrame) -> LiteralString:
     return "unix_micros(timestamp) AS timestamp_us"
 
 
-@dataclass(frozen=True)
-class DenseReader:
-    """Takes each offset for a record, and reads no topic."""
-
-    bounds: Mapping[int, Bounds]
+class DenseTopic(_TopicOfTask):
+    """Takes each offset for a record, and reads no topic. Timestamps and keys are null."""
 
     has_keys = False
     has_content = False
 
-    def opened(
-        self,
-        database: AuditDatabase,  # noqa: ARG002 - no task packs records
-        bounds: Mapping[int, Bounds],
-    ) -> DenseTopic:
-        """See :class:`TopicReader`."""
-        return DenseTopic(bounds)
-
-
-@dataclass(frozen=True)
-class DenseTopic:
-    """Implements :class:`~asyncrevoke.audit.compared_topic.AuditedTopic` for a topic without gaps.
-    Timestamps and keys are null."""
-
-    bounds: Mapping[int, Bounds]
-
-    compacted = False
-    has_batches = False
-
-    async def read(
-        self,
-        ranges: Sequence[Range],
-        take: Callable[[RecordBatch], None],
-        take_headers: Callable[[RecordBatch], None] | None = None,
-        unused: UnusedHashes = ALL_USED,  # noqa: ARG002 - none has to be computed
-    ) -> None:
-        """See :class:`~asyncrevoke.audit.compared_topic.AuditedTopic`."""
-        assert take_headers is None
-        for offset_range in ranges:
-            for lo in range(offset_range.lo, offset_range.hi, _MANY):
-                offsets = np.arange(lo, min(lo + _MANY, offset_range.hi), dtype=np.int64)
-                part = np.full(len(offsets), offset_range.partition, np.int32)
-                marks = offset_marks(offsets)
-                take(columns(RECORDS, len(offsets), part, offsets, None, None, marks))
+    @override
+    def _pass(self, wanted: Range, take: Callable[[RecordBatch], None]) -> None:
+        for lo in range(wanted.lo, wanted.hi, _MANY):
+            offsets = np.arange(lo, min(lo + _MANY, wanted.hi), dtype=np.int64)
+            part = np.full(len(offsets), wanted.partition, np.int32)
+            marks = offset_marks(offsets)
+            take(columns(RECORDS, len(offsets), part, offsets, None, None, marks))
 
 
 def offset_marks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client.printable import named_error
@@ -11,7 +11,7 @@ from asyncrevoke.dead_letters.origin_reader import OriginReader
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.replays.range_source import NextRecords, handle_all
 from asyncrevoke.replays.result_rows import FastPathRows, ResultRows, Row
-from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema, pa, pc
+from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema, pa, pc
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.worker import PythonWorker
@@ -26,33 +26,26 @@ if TYPE_CHECKING:
     from asyncrevoke.replays.opened_handlers import OpenedHandlers, Target
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
-RESULT_SCHEMA = (
-    "topic string, partition int, offset bigint, range_start bigint, range_end bigint, "
-    "task_attempt int, attempts int, started_us bigint, finished_us bigint, outcome string, "
-    "error_type string, error string, result binary, "
-    "origin struct<topic string, partition int, offset bigint>"
+# In Spark's notation, whose types are these of Arrow.
+_TYPES: dict[str, DataType] = {
+    "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary(),
+}  # fmt: skip
+_PLACE = "topic string, partition int, offset bigint"
+_COLUMNS = (
+    f"{_PLACE}, range_start bigint, range_end bigint, task_attempt int, attempts int, "
+    "started_us bigint, finished_us bigint, outcome string, error_type string, error string, "
+    "result binary"
 )
+RESULT_SCHEMA = f"{_COLUMNS}, origin struct<{_PLACE}>"
 """The columns of a replay's rows, without ``run_id``, which is in the name of their folder."""
 
-_ORIGIN = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
-_ARROW: Schema = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("range_start", pa.int64()),
-        ("range_end", pa.int64()),
-        ("task_attempt", pa.int32()),
-        ("attempts", pa.int32()),
-        ("started_us", pa.int64()),
-        ("finished_us", pa.int64()),
-        ("outcome", pa.string()),
-        ("error_type", pa.string()),
-        ("error", pa.string()),
-        ("result", pa.binary()),
-        ("origin", _ORIGIN),
-    ]
-)
+
+def _fields(columns: str) -> list[tuple[str, DataType]]:
+    return [(name, _TYPES[kind]) for name, kind in map(str.split, columns.split(", "))]
+
+
+_ORIGIN = pa.struct(_fields(_PLACE))
+_ARROW: Schema = pa.schema([*_fields(_COLUMNS), ("origin", _ORIGIN)])
 UNKNOWN = -1
 """The end of a range whose end is not known yet. It is null in rows."""
 
@@ -60,133 +53,109 @@ _ROWS = 8_000
 _MAX_WAIT = 0.5
 
 
-class RangeTask:
-    """Spark's ``mapInArrow`` calls it in each task, with rows whose ``id`` is the index of a task
-    in ``ranges``. The task replays these ranges one after another.
+@dataclass(eq=False)
+class HandlersTask:
+    """What a task needs that runs handlers. Pickled by reference: the worker imports its class."""
 
-    Pickled by reference: the worker imports this class.
-    """
+    target: Target
+    _: KW_ONLY
+    max_errors: int | None = None
+    report_to: Address | None = None
+    dead_letters: DeadLetterFilter | None = None
 
-    def __init__(
-        self,
-        target: Target,
-        ranges: Sequence[Sequence[OffsetRange]],
-        *,
-        isolation_level: IsolationLevel,
-        no_progress_timeout: float,
-        max_errors: int | None,
-        report_to: Address | None,
-        dead_letters: DeadLetterFilter | None = None,
+    def result_rows(self) -> ResultRows:
+        """An empty buffer for the result rows of one task."""
+        origins = self.dead_letters is not None
+        return ResultRows(EventLog().of_application(), self.target.failed_as, origins=origins)
+
+    async def handle_range(
+        self, opened: OpenedHandlers, wanted: OffsetRange, read: NextRecords, outcomes: ResultRows
     ) -> None:
-        self._target = target
-        self._dead_letters = dead_letters
-        self._ranges = list(ranges)
-        self._isolation_level = isolation_level
-        self._no_progress_timeout = no_progress_timeout
-        self._max_errors = max_errors
-        self._report_to = report_to
+        """Run the handlers on all records of ``read``. With ``dead_letters``, run them on the
+        original records of the selected dead letters."""
+        if self.dead_letters is None:
+            await handle_all(opened, wanted.topic_partition, read, outcomes)
+            return
+        strict = self.target.errors == "fail"
+        origins = OriginReader(read, self.dead_letters, opened, outcomes, strict=strict)
+        await handle_all(opened, None, origins.read, outcomes)
+
+    def emit(
+        self,
+        worker: PythonWorker,
+        handle: Callable[[], Awaitable[None]],
+        outcomes: ResultRows,
+        wanted: OffsetRange,
+    ) -> Generator[ArrowRecordBatch]:
+        """Arrow batches of result rows, while ``handle`` runs on the worker's event loop.
+
+        Raises ReplayError for too many errors or on the driver's request, and the error of
+        ``handle``.
+        """
+        attempt = task_attempt()
+
+        async def run() -> None:
+            try:
+                await handle()
+            finally:
+                outcomes.end()
+
+        job = worker.start(run())
+        with ProgressReporter(self.report_to, wanted) as reporter:
+            try:
+                while True:
+                    ended = job.done()
+                    taken = worker.run(outcomes.rows(_ROWS, _MAX_WAIT))
+                    reporter.report(outcomes.done, outcomes.errors)
+                    if self.max_errors is not None and outcomes.errors > self.max_errors:
+                        raise ReplayError(too_many_errors(self.max_errors, outcomes))
+                    if reporter.stopped:
+                        raise ReplayError(reporter.stopped)
+                    if taken.quick:
+                        yield fast_path_to_arrow(taken.quick, wanted, attempt)
+                    if taken.rows:
+                        yield to_arrow(taken.rows, wanted, attempt)
+                    if ended:
+                        break
+                reporter.report(outcomes.done, outcomes.errors, at_once=True)
+                failure = job.exception()
+                if failure is not None:
+                    raise _task_error(failure, outcomes) from failure
+            finally:
+                job.cancel()
+
+
+@dataclass(eq=False)
+class RangeTask(HandlersTask):
+    """Spark's ``mapInArrow`` calls it in each task, with rows whose ``id`` is the index of a task
+    in ``ranges``. The task replays these ranges one after another."""
+
+    ranges: Sequence[Sequence[OffsetRange]]
+    _: KW_ONLY
+    isolation_level: IsolationLevel
+    no_progress_timeout: float
 
     def __call__(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
         """The result rows of the ranges whose indices are in ``batches``."""
         for batch in batches:
             for number in cast("list[int]", batch.column("id").to_pylist()):
-                for wanted in self._ranges[number]:
+                for wanted in self.ranges[number]:
                     yield from self._run(wanted)
 
     def _run(self, wanted: OffsetRange) -> Generator[ArrowRecordBatch]:
         worker = PythonWorker.current()
-        opened = worker.open(self._target)
-        config = replace(opened.config, isolation_level=self._isolation_level)
-        outcomes = result_rows(self._target, self._dead_letters)
+        opened = worker.open(self.target)
+        config = replace(opened.config, isolation_level=self.isolation_level)
+        outcomes = self.result_rows()
 
         async def handle() -> None:
             reader = RangeReader(
-                config, wanted, no_progress_timeout=self._no_progress_timeout, unreadable=True
+                config, wanted, no_progress_timeout=self.no_progress_timeout, unreadable=True
             )
             async with reader:
-                await handle_range(
-                    opened, self._target, wanted, reader.read, outcomes, self._dead_letters
-                )
+                await self.handle_range(opened, wanted, reader.read, outcomes)
 
-        yield from emit(
-            worker,
-            handle,
-            outcomes,
-            wanted,
-            max_errors=self._max_errors,
-            report_to=self._report_to,
-        )
-
-
-def result_rows(target: Target, dead_letters: DeadLetterFilter | None) -> ResultRows:
-    """An empty buffer for the result rows of one task."""
-    return ResultRows(
-        EventLog().of_application(), target.failed_as, origins=dead_letters is not None
-    )
-
-
-async def handle_range(
-    opened: OpenedHandlers,
-    target: Target,
-    wanted: OffsetRange,
-    read: NextRecords,
-    outcomes: ResultRows,
-    dead_letters: DeadLetterFilter | None,
-) -> None:
-    """Run the handlers on all records of ``read``. With ``dead_letters``, run them on the original
-    records of the selected dead letters."""
-    if dead_letters is None:
-        await handle_all(opened, wanted.topic_partition, read, outcomes)
-        return
-    strict = target.errors == "fail"
-    origins = OriginReader(read, dead_letters, opened, outcomes, strict=strict)
-    await handle_all(opened, None, origins.read, outcomes)
-
-
-def emit(
-    worker: PythonWorker,
-    handle: Callable[[], Awaitable[None]],
-    outcomes: ResultRows,
-    wanted: OffsetRange,
-    *,
-    max_errors: int | None,
-    report_to: Address | None,
-) -> Generator[ArrowRecordBatch]:
-    """Arrow batches of result rows, while ``handle`` runs on the worker's event loop.
-
-    Raises ReplayError for too many errors or on the driver's request, and the error of ``handle``.
-    """
-    attempt = task_attempt()
-
-    async def run() -> None:
-        try:
-            await handle()
-        finally:
-            outcomes.end()
-
-    job = worker.start(run())
-    with ProgressReporter(report_to, wanted) as reporter:
-        try:
-            while True:
-                ended = job.done()
-                taken = worker.run(outcomes.rows(_ROWS, _MAX_WAIT))
-                reporter.report(outcomes.done, outcomes.errors)
-                if max_errors is not None and outcomes.errors > max_errors:
-                    raise ReplayError(too_many_errors(max_errors, outcomes))
-                if reporter.stopped:
-                    raise ReplayError(reporter.stopped)
-                if taken.quick:
-                    yield fast_path_to_arrow(taken.quick, wanted, attempt)
-                if taken.rows:
-                    yield to_arrow(taken.rows, wanted, attempt)
-                if ended:
-                    break
-            reporter.report(outcomes.done, outcomes.errors, at_once=True)
-            failure = job.exception()
-            if failure is not None:
-                raise _task_error(failure, outcomes) from failure
-        finally:
-            job.cancel()
+        yield from self.emit(worker, handle, outcomes, wanted)
 
 
 def too_many_errors(max_errors: int, outcomes: ResultRows) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
 from importlib import invalidate_caches
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,14 +23,10 @@ from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, pa, pc
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import PythonWorker
-from asyncrevoke.spark.replays.range_task import UNKNOWN, emit, handle_range, result_rows
+from asyncrevoke.spark.replays.range_task import UNKNOWN, HandlersTask
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
-
-    from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
-    from asyncrevoke.replays.opened_handlers import Target
-    from asyncrevoke.spark.replays.progress import Address
 
 
 # Bytes of all files: each task has them.
@@ -90,7 +87,8 @@ COLUMNS = (*_PLAIN, "headers", "unreadable")
 offset, reason) is not null is a record that cannot be read."""
 
 
-class RowsTask:
+@dataclass(eq=False)
+class RowsTask(HandlersTask):
     """Spark's ``mapInArrow`` calls it in each task, with the rows of one range in the order of
     offsets.
 
@@ -98,22 +96,9 @@ class RowsTask:
     those that Spark does not send.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        ranges: Sequence[OffsetRange] | None,
-        *,
-        max_errors: int | None = None,
-        report_to: Address | None = None,
-        dead_letters: DeadLetterFilter | None = None,
-        files: SentFiles | None = None,
-    ) -> None:
-        self._files = files
-        self._dead_letters = dead_letters
-        self._target = target
-        self._ranges = ranges
-        self._max_errors = max_errors
-        self._report_to = report_to
+    ranges: Sequence[OffsetRange] | None
+    _: KW_ONLY
+    files: SentFiles | None = None
 
     def __call__(self, batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBatch]:
         """The result rows."""
@@ -126,11 +111,11 @@ class RowsTask:
         self, first: list[Record], coming: Iterator[list[Record]]
     ) -> Generator[ArrowRecordBatch]:
         wanted = self._range_of(first[0])
-        if self._files is not None:
-            self._files.install()
+        if self.files is not None:
+            self.files.install()
         worker = PythonWorker.current()
-        opened = worker.open(self._target)
-        outcomes = result_rows(self._target, self._dead_letters)
+        opened = worker.open(self.target)
+        outcomes = self.result_rows()
         waiting: list[list[Record]] = [first]
         # Reading Spark's rows blocks, and the event loop runs the handlers.
         thread = ThreadPoolExecutor(1, thread_name_prefix="asyncrevoke rows")
@@ -148,24 +133,17 @@ class RowsTask:
             return cast("Sequence[Record]", records or ())
 
         async def handle() -> None:
-            await handle_range(opened, self._target, wanted, read, outcomes, self._dead_letters)
+            await self.handle_range(opened, wanted, read, outcomes)
 
         try:
-            yield from emit(
-                worker,
-                handle,
-                outcomes,
-                wanted,
-                max_errors=self._max_errors,
-                report_to=self._report_to,
-            )
+            yield from self.emit(worker, handle, outcomes, wanted)
         finally:
             thread.shutdown(wait=False)
 
     def _range_of(self, record: Record) -> OffsetRange:
-        if self._ranges is None:
+        if self.ranges is None:
             return OffsetRange(record.topic, record.partition, record.offset, UNKNOWN)
-        for offset_range in self._ranges:
+        for offset_range in self.ranges:
             if offset_range.topic_partition == record.topic_partition and (
                 offset_range.start <= record.offset < offset_range.end
             ):

@@ -13,36 +13,23 @@ SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
     "timestamp_type int"
 )
-HEADERS = "headers array<struct<key: string, value: binary>>"
-UNREADABLE = "unreadable struct<next_offset: bigint, reason: string>"
+HEADERS = "headers array<struct<key:string,value:binary>>"
+UNREADABLE = "unreadable struct<next_offset:bigint,reason:string>"
 """Null for a record that can be read, and whose timestamp Spark can represent."""
 
 SCHEMA_ID = "schema_id int, payload binary"
 """Null for a value without the framing of a schema registry."""
 
-_TYPES = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestamp_type": "int",
-    "headers": "array<struct<key:string,value:binary>>",
-    "unreadable": "struct<next_offset:bigint,reason:string>",
-    "schema_id": "int",
-    "payload": "binary",
-}
+_KNOWN = f"{SCHEMA}, {HEADERS}, {UNREADABLE}, {SCHEMA_ID}"
 
 
 def check_columns(schema: StructType) -> list[str]:
     """The names of the requested columns. Raises ConfigError for unknown columns."""
     for field in schema.fields:
-        given = field.dataType.simpleString()
-        if _TYPES.get(field.name) != given:
-            known = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+        given = f"{field.name} {field.dataType.simpleString()}"
+        if given not in _KNOWN.split(", "):
             raise ConfigError(
-                f"the source asyncrevoke has no column {field.name} {given}: in .schema(...) use "
-                f"columns of {known}"
+                f"the source asyncrevoke has no column {given}: in .schema(...) use columns of "
+                f"{_KNOWN}"
             )
     return [field.name for field in schema.fields]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -10,15 +10,19 @@ from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.protocol.messages import (
     BrokerMetadata,
     ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DescribeGroupsRequest,
+    DescribeGroupsResponse,
     ErrorCode,
     FetchedOffset,
     FetchRequest,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupRequest,
     LeaveGroupRequest,
+    LeaveGroupResponse,
     ListOffsetsRequest,
     MetadataRequest,
     MetadataResponse,
@@ -38,9 +42,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.testing.fake_kafka.classic_members import ServesClassicMembers
     from asyncrevoke.testing.fake_kafka.group_state import Reply
     from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
+
+
+class ServesClassicMembers(Protocol):
+    """A group whose coordinator handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Implemented
+    by :class:`~asyncrevoke.testing.fake_kafka.classic_group.ClassicGroup`."""
+
+    def offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets, if the member and its generation are valid."""
+        ...
+
+    def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Read offsets."""
+        ...
+
+    def consumer_heartbeat(
+        self, client: int, request: ConsumerGroupHeartbeatRequest, /
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Respond to a ConsumerGroupHeartbeat."""
+        ...
+
+    def join_group(self, client: int, request: JoinGroupRequest, reply: Reply) -> None:
+        """Respond to a JoinGroup, at once or at the end of the join phase."""
+
+    def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
+        """Respond to a SyncGroup, at once or when the leader has sent the assignment."""
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Respond to a Heartbeat."""
+        ...
+
+    def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Remove a member."""
+        ...
+
+    def describe(self) -> DescribeGroupsResponse:
+        """The state of the group, and its assignor."""
+        ...
+
 
 GroupT = TypeVar("GroupT", bound="ServesClassicMembers | ConsumerGroup[Any]")
 

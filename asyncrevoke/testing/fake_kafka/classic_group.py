@@ -1,4 +1,4 @@
-"""The membership of a classic group, by the rules of Kafka's coordinator (4.x).
+"""A classic group, by the rules of Kafka's coordinator (4.x).
 
 A group is EMPTY, PREPARING (collecting JoinGroups), COMPLETING (waiting for the leader's
 assignment) or STABLE. Each change of its members begins a rebalance. The join phase ends when all
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DescribeGroupsResponse,
     ErrorCode,
     HeartbeatRequest,
@@ -23,10 +25,15 @@ from asyncrevoke.client.protocol.messages import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
 from asyncrevoke.testing.fake_kafka.group_state import (
+    ON_COMMIT,
     ON_HEARTBEAT,
     ON_SYNC,
     CommittedGroupOffsets,
@@ -45,7 +52,7 @@ _NEW_MEMBER_JOIN_TIMEOUT = 300.0
 
 @dataclass
 class ClassicGroup:
-    """The membership of one group."""
+    """One group: its membership and its offsets."""
 
     clock: Clock
 
@@ -435,6 +442,44 @@ class ClassicGroup:
         for timer in (self._join_timer, self._sync_timer):
             if timer is not None:
                 timer.cancel()
+
+    def consumer_heartbeat(
+        self, _client: int, _request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Respond like a coordinator that supports only the classic protocol."""
+        return ConsumerGroupHeartbeatResponse(error=ErrorCode.unsupported_version)
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    def offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets, if the member and its generation are valid."""
+        error = self._check_commit(request)
+        if error is not ErrorCode.none:
+            return OffsetCommitResponse(
+                errors=tuple((entry.partition, error) for entry in request.entries)
+            )
+        return OffsetCommitResponse(
+            errors=tuple((entry.partition, self._offsets.store(entry)) for entry in request.entries)
+        )
+
+    def _check_commit(self, request: OffsetCommitRequest) -> ErrorCode:
+        if request.generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.none
+        if request.generation < 0 and not request.member_id and not request.group_instance_id:
+            return ErrorCode.unknown_member_id
+        error = self._check_running(
+            request.member_id, request.group_instance_id, request.generation
+        )
+        if error is ErrorCode.none:
+            error = ON_COMMIT[self.state]
+            if self.state in (GroupState.PREPARING, GroupState.STABLE):
+                member = self.members[request.member_id]
+                self._arm_session(member, member.session_timeout)
+        return error
+
+    def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Read offsets; -1 for partitions without one."""
+        return self._offsets.fetch(request)
 
 
 def rejected(error: ErrorCode, member_id: str) -> JoinGroupResponse:

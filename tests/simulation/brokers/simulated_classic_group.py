@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from simulation.brokers.coordinator_events import NO_SYNC, CoordinatorEvents
 
 from asyncrevoke.client.protocol.messages import ErrorCode, JoinGroupRequest, SyncGroupResponse
-from asyncrevoke.testing.fake_kafka.classic_group import rejected
-from asyncrevoke.testing.fake_kafka.classic_members import ClassicCoordinator
+from asyncrevoke.testing.fake_kafka.classic_group import ClassicGroup, rejected
 from asyncrevoke.testing.fake_kafka.group_state import (
     CommittedGroupOffsets,
     GroupMember,
@@ -52,7 +51,7 @@ class StoredGroup:
 
 
 @dataclass
-class SimulatedClassicGroup(ClassicCoordinator):
+class SimulatedClassicGroup(ClassicGroup):
     """``initial_delay`` is the broker's group.initial.rebalance.delay, ``append_delay`` how long a
     write to the log takes."""
 
