@@ -485,6 +485,7 @@ WORKER_EXITED = _info("worker exited", "pid")
 WORKER_RESTARTED = _warning(
     "worker exited with an error; restarting it", "worker pid ended_by seconds"
 )
+"""After `seconds`."""
 WORKER_KILLED = _error(
     "worker did not stop in time; killed, uncommitted records are processed again",
     "pid shutdown_timeout",
