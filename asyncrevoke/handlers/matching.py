@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import inspect
 import types
+import typing
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeGuard, cast
 
 import msgspec
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.model import Record
+    from asyncrevoke.handlers.policy.middleware import Middleware
 
 
 class TagField(NamedTuple):
@@ -123,12 +125,12 @@ def _tags_of_class(annotation: object) -> dict[TagField, frozenset[object]]:
         fields = cast("object", getattr(annotation, "model_fields", None))
     if isinstance(fields, dict):
         for name, field in cast("dict[str, Any]", fields).items():
-            if get_origin(field.annotation) is Literal:
+            if typing.get_origin(field.annotation) is Literal:
                 alias = field.validation_alias or field.alias
                 key = alias if isinstance(alias, str) else name
                 values = (
                     cast("object", get_arg.value) if isinstance(get_arg, Enum) else get_arg
-                    for get_arg in get_args(field.annotation)
+                    for get_arg in typing.get_args(field.annotation)
                 )
                 found[TagField(key)] = frozenset(values)
     return found
@@ -393,3 +395,32 @@ def _predicate_error(record: Record, handler: Handler, error: BaseException) -> 
         return error
     name = function_name(cast("object", handler.where))
     return decode_error(record, f"where={name} of {handler.name} failed", error)
+
+
+class HandlerLookup(Protocol):
+    """All handlers of a consumer, and the handler of each topic. Implemented by :class:`Router`."""
+
+    @property
+    def handlers(self) -> tuple[Handler, ...]:
+        """All handlers, in the order of registration."""
+        ...
+
+    def get(self, topic: str, /) -> Handler | None:
+        """The handler of a topic, or the first of several; None if there is none."""
+        ...
+
+    def handlers_of(self, topic: str, /) -> Sequence[Handler]:
+        """The handlers of a topic, in the order of registration."""
+        ...
+
+    def find(self, topic: str, /) -> Handler:
+        """The handler of a topic, or the first of several; ConfigError if there is none."""
+        ...
+
+    def matcher_of(self, topic: str, /) -> SharedTopic | None:
+        """The matcher of a topic's records; None if one handler gets all of them."""
+        ...
+
+    def middleware_of(self, handler: Handler, /) -> tuple[Middleware, ...]:
+        """The middleware around a handler, the outermost first."""
+        ...

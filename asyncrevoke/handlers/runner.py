@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.deadline import time_for_running
 from asyncrevoke.client.errors import ConfigError, UnreadableRecordError
-from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.model import (
+    FailurePause,
+    PollResult,
+    Record,
+    TopicPartition,
+    UnreadableRecord,
+    UnwrittenRecords,
+)
 from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 from asyncrevoke.client.runtime.session.status import RunningCall
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.batch import first_unfinished_offset, unfinished_records
-from asyncrevoke.handlers.scheduling.handler_limiter import HandlerInFlightLimits
+from asyncrevoke.handlers.scheduling.handler_ordering import HandlerInFlightLimits, HandlerOrdering
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
     from collections.abc import Iterable, Iterator, Sequence
 
-    from asyncrevoke.client.model import (
-        FailurePause,
-        PollResult,
-        Record,
-        TopicPartition,
-        UnwrittenRecords,
-    )
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
-    from asyncrevoke.handlers.policy.registration import HandlerLookup, RecordMatcher
-    from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
+    from asyncrevoke.handlers.matching import HandlerLookup, SharedTopic
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
 
 
@@ -252,7 +251,7 @@ class HandlerRunner(RecordOwner):
         self,
         partition: TopicPartition,
         records: Sequence[Record],
-        matcher: RecordMatcher,
+        matcher: SharedTopic,
         ordering: HandlerOrdering,
     ) -> None:
         """Choose the handler of each record of a topic with several handlers, and queue it.

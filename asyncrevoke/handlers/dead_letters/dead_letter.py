@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.model import Record
-    from asyncrevoke.handlers.policy.registration import HandlerLookup
+    from asyncrevoke.handlers.matching import HandlerLookup
 
 # The names of the added headers; their values are UTF-8 text.
 ORIGIN_TOPIC: Final = "asyncrevoke-origin-topic"

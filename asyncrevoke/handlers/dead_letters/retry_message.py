@@ -16,7 +16,7 @@ from asyncrevoke.handlers.dead_letters.dead_letter import (
 
 if TYPE_CHECKING:
     from asyncrevoke.client.log_events import Log
-    from asyncrevoke.handlers.policy.registration import HandlerLookup
+    from asyncrevoke.handlers.matching import HandlerLookup
 
 # Headers of a retry topic, in UTF-8: how often the record was written to one, and when its handler
 # is called, in milliseconds since the epoch.

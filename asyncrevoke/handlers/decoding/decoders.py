@@ -5,17 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Coroutine, Iterator
-from typing import (
-    Any,
-    Final,
-    Literal,
-    Protocol,
-    TypeAlias,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-)
+from typing import Any, Final, Literal, Protocol, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
 

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.invocation import HandlerInvoker
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
-    from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup, RecordMatcher
+    from asyncrevoke.handlers.matching import HandlerLookup, SharedTopic
+    from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
@@ -102,7 +103,7 @@ class Dispatcher:
         self._sent: list[tuple[str, int]] = []
         self._handlers: dict[str, Handler] = {}
         # By prepared topic with several handlers.
-        self.matchers: dict[str, RecordMatcher] = {}
+        self.matchers: dict[str, SharedTopic] = {}
         # By prepared topic: _first_call(), or the function that HandlerInvoker.prepare() returned;
         # and what queues results, if records are completed when their results are acknowledged.
         self.calls: dict[str, tuple[FirstCall, QueueResult | None]] = {}

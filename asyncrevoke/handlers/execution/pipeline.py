@@ -12,8 +12,12 @@ from asyncrevoke.handlers.execution.invocation import HandlerInvoker
 from asyncrevoke.handlers.execution.worker_pool import WorkerPool
 from asyncrevoke.handlers.policy.batch import Item, first_unfinished_offset
 from asyncrevoke.handlers.scheduling.backlog import Backlog
-from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter, call_limits
-from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering, handler_ordering
+from asyncrevoke.handlers.scheduling.handler_ordering import (
+    HandlerLimiter,
+    HandlerOrdering,
+    call_limits,
+    handler_ordering,
+)
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 
 if TYPE_CHECKING:
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
-    from asyncrevoke.handlers.policy.registration import Handler, HandlerLookup
+    from asyncrevoke.handlers.matching import HandlerLookup
+    from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Generic, NoReturn, cast
 
 from typing_extensions import TypeVar
 
-from asyncrevoke.client.core.partition.completion_map import CompletionMap, decode
+from asyncrevoke.client.core.partition.completion_map import decode
 from asyncrevoke.client.errors import IllegalStateError, PartitionLostError
 
 StateT = TypeVar("StateT", default=object)
@@ -14,39 +14,7 @@ StateT = TypeVar("StateT", default=object)
 if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import EnterLifespan
     from asyncrevoke.client.model import TopicPartition
-
-
-class LifespanSource(Protocol):
-    """The consumer whose partitions have lifespans. Implemented by :class:`Session`.
-
-    An instance is one assignment of one partition.
-    """
-
-    def seek(
-        self, partition: TopicPartition, offset: int, completed: CompletionMap | None = None
-    ) -> None:
-        """Fetch ``partition`` from ``offset`` next, without records that are ``completed``."""
-
-    def offset_to_commit(self, partition: TopicPartition) -> int | None:
-        """The offset before which all records are done."""
-        ...
-
-    def has_completed_beyond(self, partition: TopicPartition) -> bool:
-        """Whether a record after that offset was completed by this owner."""
-        ...
-
-    def completion_map(self, partition: TopicPartition) -> str | None:
-        """All that is done after that offset; None if it does not fit into a map."""
-        ...
-
-    def lifespan_entered(self, instance_id: int) -> None:
-        """Records of this instance may be delivered."""
-
-    def lifespan_exited(self, instance_id: int) -> None:
-        """This instance may be released."""
-
-    def lifespan_failed(self, instance_id: int, reason: str) -> None:
-        """This instance is lost without a final commit."""
+    from asyncrevoke.client.runtime.session.session import Session
 
 
 class AssignedPartition(Generic[StateT]):
@@ -56,10 +24,10 @@ class AssignedPartition(Generic[StateT]):
     ``Database`` of ``AssignedPartition[Database]``.
     """
 
-    def __init__(self, due: EnterLifespan, state: object, source: LifespanSource) -> None:
+    def __init__(self, due: EnterLifespan, state: object, session: Session) -> None:
         self._partition = due.partition
         self._position = due.position
-        self._source = source
+        self._session = session
         self._entering = True
         self._exiting = False
         self._ended = False
@@ -113,7 +81,7 @@ class AssignedPartition(Generic[StateT]):
                 "consumer.seek() after that"
             )
         if not self._exiting:
-            self._source.seek(self._partition, offset, completed)
+            self._session.seek(self._partition, offset, completed)
         self._position = offset
         self._map_end = 0 if completed is None else completed.end
 
@@ -145,7 +113,7 @@ class AssignedPartition(Generic[StateT]):
         """
         self._check_owned()
         offset = self._offset()
-        completion_map = self._source.completion_map(self._partition)
+        completion_map = self._session.completion_map(self._partition)
         if completion_map is None:
             self._refuse_offset("a completion map")
         return offset, completion_map
@@ -156,11 +124,11 @@ class AssignedPartition(Generic[StateT]):
         return self._is_incomplete
 
     def _offset(self) -> int:
-        offset = self._source.offset_to_commit(self._partition)
+        offset = self._session.offset_to_commit(self._partition)
         return self._position if offset is None else offset
 
     def _has_completed_beyond(self, offset: int) -> bool:
-        return self._map_end > offset or self._source.has_completed_beyond(self._partition)
+        return self._map_end > offset or self._session.has_completed_beyond(self._partition)
 
     def _refuse_offset(self, what: str) -> NoReturn:
         self._is_incomplete = True

@@ -20,7 +20,7 @@ from asyncrevoke.client.errors import (
 from asyncrevoke.client.printable import is_caught_by, reportable, shown_option
 from asyncrevoke.client.runtime.hooks.application_calls import calling
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
-from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition, LifespanSource
+from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
 from asyncrevoke.handlers.policy.signature import handler_name
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
+    from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
 
 LifespanFunction: TypeAlias = Callable[
@@ -292,7 +293,7 @@ class PartitionLifespans:
     def __init__(
         self,
         open_one: OpenLifespan,
-        source: LifespanSource,
+        session: Session,
         config: ConsumerConfig,
         log: Log,
         deadline: ShutdownDeadline,
@@ -300,7 +301,7 @@ class PartitionLifespans:
     ) -> None:
         self._open_one = open_one
         self._membership = membership
-        self._source = source
+        self._session = session
         self._log = log
         self._deadline = deadline
         self._enter_timeout = config.max_poll_interval
@@ -329,7 +330,7 @@ class PartitionLifespans:
         if self._closed:
             if isinstance(event, EnterLifespan):
                 # Closing: no record of this instance will be handled.
-                self._source.lifespan_exited(event.instance_id)
+                self._session.lifespan_exited(event.instance_id)
             else:
                 self._end(event)
         elif self._started is None:
@@ -344,7 +345,7 @@ class PartitionLifespans:
         if isinstance(event, EnterLifespan):
             self._kept[event.instance_id] = event
         elif self._kept.pop(event.instance_id, None) and isinstance(event, ExitLifespan):
-            self._source.lifespan_exited(event.instance_id)
+            self._session.lifespan_exited(event.instance_id)
 
     async def aclose(self, *, lost: bool = False) -> None:
         """Exit all lifespans, and return when they have ended. Call it when no handler runs.
@@ -382,16 +383,16 @@ class PartitionLifespans:
     def lifespan_entered(self, lifespan: LifespanTask, state: object) -> None:
         """Let the partition's records be delivered, with this state."""
         self._states[lifespan.partition.topic_partition] = state
-        self._source.lifespan_entered(lifespan.instance_id)
+        self._session.lifespan_entered(lifespan.instance_id)
 
     def lifespan_exited(self, lifespan: LifespanTask) -> None:
         """Let the final commit of the partition be sent."""
-        self._source.lifespan_exited(lifespan.instance_id)
+        self._session.lifespan_exited(lifespan.instance_id)
 
     def lifespan_incomplete(self, lifespan: LifespanTask, error: PartitionLostError) -> None:
         """The partition is lost without a final commit; the next owner begins where the state that
         was stored last ends."""
-        self._source.lifespan_failed(lifespan.instance_id, str(error))
+        self._session.lifespan_failed(lifespan.instance_id, str(error))
 
     def lifespan_failed(
         self, lifespan: LifespanTask, error: BaseException, *, entered: bool
@@ -401,12 +402,12 @@ class PartitionLifespans:
         if entered:
             log_events.LIFESPAN_EXIT_FAILED.write_to(self._log, partition=partition, exc_info=error)
             reason = "its lifespan failed at exit"
-            self._source.lifespan_failed(lifespan.instance_id, reason)
+            self._session.lifespan_failed(lifespan.instance_id, reason)
         else:
             log_events.LIFESPAN_ENTRY_FAILED.write_to(
                 self._log, partition=partition, exc_info=error
             )
-            self._source.lifespan_exited(lifespan.instance_id)
+            self._session.lifespan_exited(lifespan.instance_id)
         if self._started is not None:
             self._started[1](error)
 
@@ -421,7 +422,7 @@ class PartitionLifespans:
     # --- one lifespan ----------------------------------------------------------------------------
 
     def _enter(self, due: EnterLifespan, state: object) -> None:
-        partition: AssignedPartition[object] = AssignedPartition(due, state, self._source)
+        partition: AssignedPartition[object] = AssignedPartition(due, state, self._session)
         before = self._newest.get(due.partition)
         lifespan = LifespanTask(
             due.instance_id,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypedDict
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias, TypedDict
 
 from asyncrevoke.client.config import OrderBy
 from asyncrevoke.client.config.inherit import Inherit
@@ -146,49 +146,3 @@ class Handler(NamedTuple):
     def names(self) -> tuple[str, ...]:
         """The topics that it handles by name, including its retry topic."""
         return self.topics if self.retry_topic is None else (*self.topics, self.retry_topic.topic)
-
-
-class RecordMatcher(Protocol):
-    """The handlers of a topic; each record goes to exactly one of them.
-
-    The policy of ``fallback`` decides about records that cannot be read.
-
-    Implemented by :class:`SharedTopic`.
-    """
-
-    handlers: tuple[Handler, ...]
-    fallback: Handler
-
-    def choose(self, record: Record, /) -> tuple[Handler, BaseException | None]:
-        """The handler that gets a record, and None; or an error, and the handler whose policy
-        decides about it."""
-        ...
-
-
-class HandlerLookup(Protocol):
-    """All handlers of a consumer, and the handler of each topic. Implemented by :class:`Router`."""
-
-    @property
-    def handlers(self) -> tuple[Handler, ...]:
-        """All handlers, in the order of registration."""
-        ...
-
-    def get(self, topic: str, /) -> Handler | None:
-        """The handler of a topic, or the first of several; None if there is none."""
-        ...
-
-    def handlers_of(self, topic: str, /) -> Sequence[Handler]:
-        """The handlers of a topic, in the order of registration."""
-        ...
-
-    def find(self, topic: str, /) -> Handler:
-        """The handler of a topic, or the first of several; ConfigError if there is none."""
-        ...
-
-    def matcher_of(self, topic: str, /) -> RecordMatcher | None:
-        """The matcher of a topic's records; None if one handler gets all of them."""
-        ...
-
-    def middleware_of(self, handler: Handler, /) -> tuple[Middleware, ...]:
-        """The middleware around a handler, the outermost first."""
-        ...

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.model import FailurePause, Record, TopicPartition
     from asyncrevoke.handlers.policy.registration import BatchOptions, Handler
-    from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
-    from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering
+    from asyncrevoke.handlers.scheduling.handler_ordering import HandlerLimiter, HandlerOrdering
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import NullKeys
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.handlers.policy.batch import Item
-    from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter, Place
+    from asyncrevoke.handlers.scheduling.handler_ordering import HandlerLimiter, Place
 
 # The length of an entry whose lane is not assigned yet, or that needs none with order_by=None.
 _WITHOUT_KEY: Final = 3

@@ -14,7 +14,7 @@ from asyncrevoke.handlers.policy.batch import Item
 if TYPE_CHECKING:
     from asyncrevoke.client.config import NullKeys
     from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
+    from asyncrevoke.handlers.scheduling.handler_ordering import HandlerLimiter
 
 # The key of an item without a lane: it waits for no other item.
 NO_LANE: Final = object()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import ExitLifespan
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.model import Record, TopicPartition
-    from asyncrevoke.handlers.lifespans.assigned_partition import LifespanSource
+    from asyncrevoke.client.runtime.session.session import Session
 
 # Seconds that loading and storing a state take at the most, and after which what the group has
 # rejected is tried again.
@@ -110,7 +110,7 @@ class SimulatedLifespans:
     def _due(self, event: EnterLifespan | ExitLifespan | LoseLifespan) -> None:
         if isinstance(event, EnterLifespan):
             partition: AssignedPartition[object] = AssignedPartition(
-                event, None, cast("LifespanSource", self)
+                event, None, cast("Session", self)
             )
             entering = _Lifespan(event.instance_id, partition)
             self._lifespans[event.partition] = entering
@@ -196,7 +196,7 @@ class SimulatedLifespans:
         del self._lifespans[lifespan.partition.topic_partition]
         self._member.core.lifespan_exited(self._member.now, lifespan.instance_id)
 
-    # --- LifespanSource --------------------------------------------------------------------------
+    # --- Session ---------------------------------------------------------------------------------
 
     def seek(
         self, partition: TopicPartition, offset: int, completed: CompletionMap | None = None

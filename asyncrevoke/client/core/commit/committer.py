@@ -21,7 +21,7 @@ from asyncrevoke.client.core.commit.rejected_commits import (
     commit_error,
 )
 from asyncrevoke.client.core.commit.unverified_commits import ReadBack, UnverifiedCommits
-from asyncrevoke.client.core.commit.user_commits import CommitWaiters, Waiter
+from asyncrevoke.client.core.commit.user_commits import CommitWaiters, RequestedOffsets, Waiter
 from asyncrevoke.client.core.io.effects import Channel, CompleteRequest, Failed, FailureKind, Node
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.core.io.wait_log import WaitLog
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
     from asyncrevoke.client.core.commit.reactions import CommitReactions
-    from asyncrevoke.client.core.commit.user_commits import RequestedOffsets
     from asyncrevoke.client.core.io.outbox import Outbox, Reply
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.client.core.metadata.coordinator import Coordinator

@@ -35,7 +35,7 @@ _NO_OFFSET = 2**63 - 1
 
 class InFlightLimits(Protocol):
     """Limits below ``max_in_flight``. Implemented by
-    :class:`asyncrevoke.handlers.scheduling.handler_limiter.HandlerInFlightLimits`."""
+    :class:`asyncrevoke.handlers.scheduling.handler_ordering.HandlerInFlightLimits`."""
 
     def of_topic(self, topic: str) -> tuple[str, int] | None:
         """A name, and how many records of all topics with that name may be in flight (at most one

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import CompleteRequest
 from asyncrevoke.client.errors import PartitionLostError
-from asyncrevoke.client.model import Value
+from asyncrevoke.client.model import OffsetAndMetadata, Value
 from asyncrevoke.client.protocol.messages import CommitEntry
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.commit.committer import Committer
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.instance import PartitionInstance
-    from asyncrevoke.client.model import OffsetAndMetadata
 
 
 class RequestedOffsets:

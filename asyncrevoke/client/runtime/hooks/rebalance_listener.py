@@ -139,10 +139,7 @@ class ListenerCalls:
 
     def take_error(self) -> Exception | None:
         """The first exception since this was last called; None while calls are pending."""
-        if self._pending:
-            return None
-        error, self._error = self._error, None
-        return error
+        return None if self._pending else self.take_last_error()
 
     def take_last_error(self) -> Exception | None:
         """The first exception since the last call, also while calls are pending."""

@@ -15,7 +15,7 @@ from asyncrevoke.handlers.lifespans.partition_lifespans import LifespanTask
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from asyncrevoke.handlers.lifespans.assigned_partition import LifespanSource
+    from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
 
 
@@ -51,7 +51,7 @@ async def slow(_: AssignedPartition[object]) -> AsyncGenerator[None]:
 
 def begun(owner: Owner) -> LifespanTask:
     due = EnterLifespan(1, TopicPartition("orders", 0), 0)
-    partition = AssignedPartition[object](due, None, cast("LifespanSource", None))
+    partition = AssignedPartition[object](due, None, cast("Session", None))
     log = EventLog().of_application()
     return LifespanTask(
         1,

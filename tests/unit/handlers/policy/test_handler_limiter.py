@@ -13,7 +13,7 @@ from unit.handlers.scripted_source import ORDERS, busy_lanes, record
 
 from asyncrevoke import RateLimit
 from asyncrevoke.handlers.scheduling.backlog import Backlog
-from asyncrevoke.handlers.scheduling.handler_limiter import HandlerLimiter
+from asyncrevoke.handlers.scheduling.handler_ordering import HandlerLimiter
 from asyncrevoke.handlers.scheduling.lanes import LaneQueue
 
 if TYPE_CHECKING:
