@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from asyncrevoke.audit.anomalies import Anomaly, AnomalyKind
 from asyncrevoke.audit.rules.views import FOREVER
 from asyncrevoke.audit.sql.text import Sql, columns, compose
-from asyncrevoke.journal.format.facts import facts_of
+from asyncrevoke.journal.format.schema import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from asyncrevoke.audit.offsets import AuditedGroupOffsets
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.journal.format.facts import facts_of
+from asyncrevoke.journal.format.schema import facts_of
 from asyncrevoke.journal.reading import SessionState
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.chain import SegmentChain
 from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
-from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, RowMemory, with_texts
-from asyncrevoke.journal.format.schema import Content, RowKind
+from asyncrevoke.journal.format.schema import Content, RowKind, facts_of
 from asyncrevoke.journal.segments import JournalSession, Segment, read, sessions
 from asyncrevoke.journal.session_id import parse_session_id
 

@@ -19,10 +19,9 @@ from filelock import FileLock, Timeout
 from asyncrevoke.journal.files import PRIVATE, check_no_link, open_file
 from asyncrevoke.journal.format.arrow import RecordBatch, pa, pc
 from asyncrevoke.journal.format.columns import text_size
-from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.frames import FrameReader
 from asyncrevoke.journal.format.rows import SCHEMA, RowMemory, record_batches, with_texts
-from asyncrevoke.journal.format.schema import RowKind
+from asyncrevoke.journal.format.schema import RowKind, facts_of
 from asyncrevoke.journal.format.sealed import (
     ROW_GROUP,
     About,

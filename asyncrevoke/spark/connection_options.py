@@ -65,6 +65,13 @@ CONNECTORS = {
 }
 
 
+def boolean(name: str, text: str) -> bool:
+    """``true`` or ``false``. Raises ConfigError."""
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"{name}={shown_option(text)}: use true or false")
+    return text.lower() == "true"
+
+
 def connection_config(given: Mapping[str, str]) -> ConsumerConfig:
     """The configuration to connect with. Raises ConfigError."""
     options: dict[str, object] = {name: given[name] for name in _KAFKA if name in given}

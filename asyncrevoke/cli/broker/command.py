@@ -6,17 +6,29 @@ import contextlib
 import json
 import signal
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TransferSpeedColumn,
+)
 
-from asyncrevoke.cli.broker.startup import start_display
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION, OnProgress
+from asyncrevoke.broker.installation.jars import Progress as Downloaded
 from asyncrevoke.cli.terminal import print_error, print_line
 from asyncrevoke.client.errors import AsyncRevokeError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from asyncrevoke.broker import KafkaBroker
 
 LIFE_CHECK = 0.5
@@ -103,3 +115,41 @@ def _print_addresses(
     print_line(
         messages, f"Apache Kafka is running; its log is {started.log_path}. Ctrl-C stops it."
     )
+
+
+@contextmanager
+def start_display(console: Console) -> Generator[OnProgress]:
+    """Show that a broker starts. Yields its ``on_progress``."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    starting = f"Starting Apache Kafka {KAFKA_VERSION}"
+    loading = f"Downloading Apache Kafka {KAFKA_VERSION} (once)"
+    if not console.is_terminal:
+        yield _lines(console, starting, loading)
+        return
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(starting, total=None)
+
+        def show(now: Downloaded) -> None:
+            description = starting if now.done >= now.total else loading
+            progress.update(task, description=description, completed=now.done, total=now.total)
+
+        yield show
+
+
+def _lines(console: Console, starting: str, loading: str) -> OnProgress:
+    """Print what happens in lines, as a log file has them."""
+    printed = [starting]
+    print_line(console, starting)
+
+    def show(now: Downloaded) -> None:
+        if now.done < now.total and loading not in printed:
+            printed.append(loading)
+            print_line(console, loading)
+
+    return show

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 
 from asyncrevoke.cli.audit import audit_topic, missing_packages, print_audit
-from asyncrevoke.cli.broker.startup import start_display
+from asyncrevoke.cli.broker.command import start_display
 from asyncrevoke.cli.demo.display.live_view import View
 from asyncrevoke.cli.demo.display.rebalance import draw_rebalance
 from asyncrevoke.cli.demo.display.report import faults, print_json, print_result

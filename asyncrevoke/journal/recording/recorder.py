@@ -25,7 +25,6 @@ from asyncrevoke.client.protocol.messages import (
 )
 from asyncrevoke.journal.format.schema import CallOutcome, Content, RowKind
 from asyncrevoke.journal.recording.commit_gate import CommitGate
-from asyncrevoke.journal.recording.core_events import changes_of
 from asyncrevoke.journal.recording.encoding import encode_last, pack, rows_of
 from asyncrevoke.journal.recording.entries import (
     Attempts,
@@ -38,6 +37,7 @@ from asyncrevoke.journal.recording.entries import (
     ReceivedBatches,
     Starts,
     WrittenCount,
+    changes_of,
 )
 from asyncrevoke.journal.recording.turn_times import TurnTimes, ended_early
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from asyncrevoke.journal.format.arrow import RecordBatch, pa
-from asyncrevoke.journal.format.facts import facts_of
-from asyncrevoke.journal.format.schema import RowKind
+from asyncrevoke.journal.format.schema import RowKind, facts_of
 from asyncrevoke.journal.reading import SessionEnds, SessionState, merged_ranges, repeated_rows
 from asyncrevoke.journal.segments import DAMAGED
 from asyncrevoke.journal.session_id import is_session_id, not_a_session_id

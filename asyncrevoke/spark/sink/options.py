@@ -12,6 +12,7 @@ from asyncrevoke.spark.connection_options import (
     CONNECTION,
     CONNECTORS,
     HiddenOptions,
+    boolean,
     connection_config,
 )
 
@@ -93,7 +94,7 @@ class SinkOptions:
         if "compression" in given:
             config = replace(config, compression=cast("Compression", given["compression"]))
         if "idempotent" in given:
-            config = replace(config, idempotent=_flag("idempotent", given["idempotent"]))
+            config = replace(config, idempotent=boolean("idempotent", given["idempotent"]))
         if "request_timeout" in given:
             seconds = _seconds(given["request_timeout"])
             # fetch_max_wait must be less than request_timeout, although the sink fetches nothing.
@@ -114,12 +115,6 @@ def _known(name: str) -> str | None:
     close = difflib.get_close_matches(name.removeprefix("kafka.").replace(".", "_"), _NAMES, n=1)
     hint = f"did you mean {close[0]}?" if close else f"its options are {', '.join(_NAMES)}"
     raise ConfigError(f"the sink asyncrevoke has no option {shown_option(name)}: {hint}")
-
-
-def _flag(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ConfigError(f"{name}={shown_option(text)}: use true or false")
-    return text.lower() == "true"
 
 
 def _seconds(text: str) -> float:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.spark.connection_options import CONNECTORS
-from asyncrevoke.spark.source.option_values import boolean, whole_number
+from asyncrevoke.spark.connection_options import CONNECTORS, boolean
+from asyncrevoke.spark.source.option_values import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -26,13 +26,6 @@ _DURATION = re.compile(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)?")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def boolean(name: str, text: str) -> bool:
-    """``true`` or ``false``. Raises ConfigError."""
-    if text.lower() not in ("true", "false"):
-        raise ConfigError(f"{name}={shown_option(text)}: use true or false")
-    return text.lower() == "true"
-
-
 def count(name: str, text: str | None) -> int | None:
     """A whole number from 1 to 2^63-1, None if not given. Raises ConfigError."""
     if text is None:

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.spark.connection_options import CONNECTION, HiddenOptions, connection_config
+from asyncrevoke.spark.connection_options import (
+    CONNECTION,
+    HiddenOptions,
+    boolean,
+    connection_config,
+)
 from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, OffsetRange
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 from asyncrevoke.spark.source.connector_options import CONNECTOR_NAMES, without_connector_names
-from asyncrevoke.spark.source.option_values import boolean, count, duration, seconds, to_place
+from asyncrevoke.spark.source.option_values import count, duration, seconds, to_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from asyncrevoke.broker.installation.jars import KAFKA_VERSION, Progress
-from asyncrevoke.cli.broker.startup import start_display
+from asyncrevoke.cli.broker.command import start_display
 
 
 def test_without_a_terminal_each_step_is_one_line() -> None:

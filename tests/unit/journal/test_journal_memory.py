@@ -15,9 +15,9 @@ from asyncrevoke.journal import Journal
 from asyncrevoke.journal.format import pages
 from asyncrevoke.journal.format.arrow import pa, pq
 from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch, plain
-from asyncrevoke.journal.format.facts import facts_of
 from asyncrevoke.journal.format.frames import SegmentHeader, frames, header_frame
 from asyncrevoke.journal.format.rows import SCHEMA
+from asyncrevoke.journal.format.schema import facts_of
 from asyncrevoke.journal.reading import by_time, read_journal
 from asyncrevoke.journal.segments import read_blob
 
