@@ -1,4 +1,6 @@
-"""The table of Produce errors, and what the producer does after each."""
+"""What each error in a Produce response means: a row is an error of one batch, and what the
+producer does with the batch. ``ProducerCore`` reads the table by :func:`action_for`; why a batch is
+rejected, :func:`rejection` says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What each error in an OffsetCommit response means, as one table."""
+"""What each error in an OffsetCommit response means: a row is an error of one partition, and what
+follows for its commit. ``Committer`` reads the table for each partition of a response."""
 
 from __future__ import annotations
 

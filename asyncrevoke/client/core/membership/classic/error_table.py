@@ -1,4 +1,6 @@
-"""What each error in a response to JoinGroup, SyncGroup and Heartbeat means, as one table each."""
+"""What each error in a response to JoinGroup, SyncGroup and Heartbeat means: a table for each
+request, whose rows are an error and what the member does after it. ``ClassicMembership`` reads
+those of JoinGroup and SyncGroup, and ``ClassicHeartbeat`` that of Heartbeat."""
 
 from __future__ import annotations
 

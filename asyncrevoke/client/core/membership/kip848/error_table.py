@@ -1,4 +1,5 @@
-"""What each error in a response to ConsumerGroupHeartbeat means, as one table."""
+"""What each error in a response to ConsumerGroupHeartbeat means: a row is an error, and what the
+member does after it. ``ConsumerGroupMembership`` reads the table by :func:`heartbeat_action`."""
 
 from __future__ import annotations
 
