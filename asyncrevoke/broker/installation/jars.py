@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -226,6 +225,8 @@ def fill_cache(
 def _download(
     jars: Sequence[Jar], folder: Path, on_progress: OnProgress | None, fetch: FetchJar
 ) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
     total = sum(jar.size for jar in jars)
     counting = threading.Lock()
     done = 0
