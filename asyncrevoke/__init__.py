@@ -37,9 +37,11 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         PartitionLostError,
         PartitionsError,
+        ProducerFencedError,
         PublishError,
         RequestTimeoutError,
         TopicAuthorizationError,
+        TransactionError,
         UnmatchedRecordError,
         UnreadableRecordError,
         UnsupportedVersionError,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     )
     from asyncrevoke.client.producing.message import Message
     from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.transactions.producer_transaction import ProducerTransaction
     from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.consumer import Consumer, RebalanceListener
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
@@ -121,6 +124,8 @@ __all__ = [
     "PollResult",
     "Probe",
     "Producer",
+    "ProducerFencedError",
+    "ProducerTransaction",
     "PublishError",
     "RateLimit",
     "RebalanceListener",
@@ -134,6 +139,7 @@ __all__ = [
     "TopicPartition",
     "TopicReader",
     "TrackedTaskGroup",
+    "TransactionError",
     "UnmatchedRecordError",
     "UnreadableRecordError",
     "UnsupportedVersionError",
@@ -163,6 +169,7 @@ _MODULES = {
     "Pause": "asyncrevoke.handlers.policy.retry",
     "PollResult": _MODEL,
     "Producer": "asyncrevoke.client.producing.producer",
+    "ProducerTransaction": "asyncrevoke.client.producing.transactions.producer_transaction",
     "Probe": "asyncrevoke.client.runtime.session.probe",
     "RateLimit": "asyncrevoke.handlers.policy.limits",
     "RebalanceListener": "asyncrevoke.consumer",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerOptions, GroupProtocol, OrderBy
     from asyncrevoke.client.config.inherit import Inherit
     from asyncrevoke.client.model import BrokerPattern, GroupMetadata, Health
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.producer import ConsumerProducer, Producer
     from asyncrevoke.client.runtime.hooks.observers import Observer
     from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.client.runtime.session.session import Session
@@ -103,6 +103,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         self._listener = check_listener(listener)
         self._journal = check_journal(journal)
         self._handler_host = HandlerHost(self._config, resources, decoder, worker_resources)
+        self._producer: ConsumerProducer | None = None
         self._handlers: asyncio.Task[None] | None = None
         self._observers: list[Observer] = []
 
@@ -321,7 +322,12 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         replicas have the record. Raises IllegalStateError before the consumer is entered, and
         ConsumerClosedError afterwards.
         """
-        return self._handler_host.open_producer(self._entered())
+        from asyncrevoke.client.producing.producer import ConsumerProducer
+
+        records = self._handler_host.open_producer(self._entered())
+        if self._producer is None or self._producer.records is not records:
+            self._producer = ConsumerProducer(records)
+        return self._producer
 
     async def run(self) -> None:
         """Enter, process records until SIGINT, SIGTERM or :meth:`stop`, drain, and close.

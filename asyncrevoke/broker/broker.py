@@ -70,6 +70,8 @@ class KafkaBroker(RunningBroker):
         port: the port for clients, on 127.0.0.1; a free port by default.
         properties: properties of the broker that override the defaults of this library.
         security: the security of the clients' listener.
+        features: levels of the cluster's features when its storage is formatted, for example
+            ``{"transaction.version": 1}``; those of the release by default.
         quick: start fast, with the shortest timeouts of the group coordinator; use False for
             benchmarks, which need Kafka's defaults and a fully optimising Java.
         heap: Java's memory, as in ``-Xmx``.
@@ -85,6 +87,7 @@ class KafkaBroker(RunningBroker):
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         security: Security | None = None,
+        features: Mapping[str, int] | None = None,
         quick: bool = True,
         heap: str = "512m",
         tools: bool = False,
@@ -96,6 +99,7 @@ class KafkaBroker(RunningBroker):
         self.start_timeout = start_timeout
         self._port = port
         self._properties = dict(properties or {})
+        self._features = dict(features or {})
         self._quick = quick
         self._heap = heap
         self._tools = tools
@@ -335,6 +339,7 @@ class KafkaBroker(RunningBroker):
         arguments = [
             *loading, "-Xmx128m", *_QUICK_JAVA, *_LOGGING, "kafka.tools.StorageTool", "format",
             f"--cluster-id={self._cluster_id}", "--config", str(config),
+            *(f"--feature={name}={level}" for name, level in self._features.items()),
         ]  # fmt: skip
         # Every user of this machine can see the arguments of a process: passwords are in a file.
         passwords = config.with_name("format.arguments")

@@ -60,6 +60,10 @@ class FencedInstanceError(FatalError):
     """Another member has joined with the same ``group_instance_id``."""
 
 
+class ProducerFencedError(FatalError):
+    """Another producer uses the same ``transactional_id``: this one can begin no transaction."""
+
+
 class JournalError(FatalError):
     """The journal cannot be written. No offset is committed of records that it does not have."""
 
@@ -93,6 +97,15 @@ class PublishError(AsyncRevokeError):
         self.reason = reason
         self.in_doubt = in_doubt
         self.of_record = of_record
+
+
+class TransactionError(AsyncRevokeError):
+    """A transaction was not committed: nothing of it is visible to readers that use
+    ``read_committed``. With ``in_doubt``, it is unknown whether it was committed."""
+
+    def __init__(self, message: str, *, in_doubt: bool = False) -> None:
+        self.in_doubt = in_doubt
+        super().__init__(message)
 
 
 class RequestTimeoutError(AsyncRevokeError, TimeoutError):

@@ -24,7 +24,7 @@ from asyncrevoke.replays.ranges.reader import Reader
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.record_producer import RecordProducer
 
 _CLEANUP: Final = "cleanup.policy"
 _TYPE: Final = "message.timestamp.type"
@@ -233,9 +233,9 @@ class DeadLetterTopic:
         return TimestampLimits.of(topic, settings, consumer.wall_clock)
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> RecordProducer:
         """A producer that writes over the connections of this object."""
-        return self._entered().producer
+        return self._entered().record_producer
 
     def _entered(self) -> RangeConsumer:
         if self._consumer is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.log_events import Log
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
@@ -61,7 +61,7 @@ class HandlerHost:
         self._open_lifespan: OpenLifespan | None = None
         self.router: Router | None = None
         self._runner: HandlerRunner | None = None
-        self._producer: Producer | None = None
+        self._producer: RecordProducer | None = None
         # The session whose producer is closed. A test may enter the consumer again, with another.
         self._closed_session: Session | None = None
 
@@ -251,7 +251,7 @@ class HandlerHost:
         log_events.CLOSING_FAILED.write_to(log, exc_info=error)
         return self.failure
 
-    def open_producer(self, session: Session) -> Producer:
+    def open_producer(self, session: Session) -> RecordProducer:
         """Return the producer of results and dead letters, made at the first call.
 
         Raises ConsumerClosedError after :meth:`close_producer`.
@@ -259,11 +259,11 @@ class HandlerHost:
         if self._producer is None:
             if session is self._closed_session:
                 raise ConsumerClosedError("the consumer is closed: nothing more is published")
-            from asyncrevoke.client.producing.producer import Producer
+            from asyncrevoke.client.producing.record_producer import RecordProducer
 
             observers = session.observers
             counts = observers is not None and observers.wants("on_results_published")
-            self._producer = Producer(
+            self._producer = RecordProducer(
                 session.config,
                 session.requests,
                 session.bootstrap,

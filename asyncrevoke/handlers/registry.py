@@ -180,7 +180,7 @@ class Router:
     def _add(self, handler: Handler) -> None:
         if handler.dead_letter or handler.publish_to or handler.retry_topic:
             # Imported here, so that the event loop, which runs handlers, need not.
-            import_module("asyncrevoke.client.producing.producer")
+            import_module("asyncrevoke.client.producing.record_producer")
         self._check_topics([handler])
         self._handlers.append(handler)
         self._shared.clear()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler
@@ -62,7 +62,7 @@ async def open_handlers(
     config: ConsumerConfig,
     target: Target,
     stack: AsyncExitStack,
-    producer: Callable[[], Producer] | None,
+    producer: Callable[[], RecordProducer] | None,
 ) -> OpenedHandlers:
     """Open the handlers of ``consumer``, which ``target`` names, until ``stack`` is closed.
 

@@ -18,7 +18,7 @@ from asyncrevoke.client.groups.requests import DeleteGroupsRequest
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.producing.delivery import CompleteDelivery
-from asyncrevoke.client.producing.producer import Producer, ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.runtime.session.open_session import config_override
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from asyncrevoke.broker import RunningBroker
+    from asyncrevoke.client.producing.record_producer import RecordProducer
 
 _TOPIC_EXISTS = 36
 _PARTITIONS = 4
@@ -63,7 +64,7 @@ class BrokerConsumer:
         self._broker = broker
         self._options = cast("dict[str, Any]", dict(broker.client_options()))
         self._stack = AsyncExitStack()
-        self._producer: Producer | None = None
+        self._producer: RecordProducer | None = None
         self._published: dict[TopicPartition, int] = {}
 
     async def __aenter__(self) -> Self:

@@ -1,160 +1,110 @@
-"""Writes results and dead letters over the consumer's connections, or records over its own."""
+"""The producer that users have: a consumer's, or one with connections of its own."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
-from asyncrevoke.client.core.io.effects import Channel, Node, Send
-from asyncrevoke.client.errors import ConsumerClosedError, PublishError
-from asyncrevoke.client.producing.delivery import Delivery
-from asyncrevoke.client.producing.encoding import encode_key, encode_value
-from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
-from asyncrevoke.client.producing.trace_context import PublishSpans, result_headers
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.config.producer_options import ProducerOptions
+from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.errors import ConfigError, ConsumerClosedError, IllegalStateError
+from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.client.producing.encoded_records import EncodedRecords
     from asyncrevoke.client.producing.message import Headers
-    from asyncrevoke.client.producing.queueing.result_group import ResultGroup
-    from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
-    from asyncrevoke.client.runtime.hooks.observers import Observers, Tracer
-    from asyncrevoke.client.runtime.net.requests import Requests
+    from asyncrevoke.client.producing.transactions.producer_transaction import ProducerTransaction
 
-# Most bytes of results that are not acknowledged; further calls wait.
-_MEMORY: Final = 32 * 1024 * 1024
-# A result fails after this many times ``request_timeout``.
-_DELIVERY_ATTEMPTS: Final = 3
-# The numbers in the attributes of a record batch.
-_COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+# Seconds: the broker's int32 of milliseconds.
+_LONGEST_TIMEOUT: Final = (2**31 - 1) / 1000
 
 
-class WaitingResult(NamedTuple):
-    """A result that waits to be queued.
+class ProducerWithOwnConnections(AbstractAsyncContextManager[RecordProducer]):
+    """A producer with the connection options of ``config``; it connects at the first record.
 
-    ``try_queue`` queues it, returns False if it has to wait longer, and raises PublishError.
-    ``queued`` ends with the result of that, and is cancelled with the call that waits for it.
-    """
-
-    try_queue: Callable[[], bool]
-    queued: asyncio.Future[None]
-
-
-class WaitingResults:
-    """Results that cannot be queued yet, because their topic is unknown or memory is full: by
-    topic, in the order of the calls."""
-
-    def __init__(self) -> None:
-        self._by_topic: dict[str, deque[WaitingResult]] = {}
-
-    def __contains__(self, topic: str) -> bool:
-        return topic in self._by_topic
-
-    def add(self, topic: str, try_queue: Callable[[], bool]) -> WaitingResult:
-        """Add a result behind all that wait for its topic."""
-        waiting = WaitingResult(try_queue, asyncio.get_running_loop().create_future())
-        self._by_topic.setdefault(topic, deque()).append(waiting)
-        return waiting
-
-    def remove(self, topic: str, waiting: WaitingResult) -> None:
-        """Remove a result whose call has ended."""
-        results = self._by_topic.get(topic)
-        if results is not None and waiting in results:
-            results.remove(waiting)
-            if not results:
-                del self._by_topic[topic]
-
-    def retry(self, why_not: Callable[[str, bool], Exception | None]) -> None:
-        """Queue the results that can be queued now.
-
-        ``why_not(topic, others_wait)`` returns the error of a result that must not wait longer;
-        ``others_wait``: further results wait for the topic.
-        """
-        for topic, results in list(self._by_topic.items()):
-            while results:
-                if results[0].queued.done() or _queue(results[0]):
-                    results.popleft()
-                elif (error := why_not(topic, len(results) > 1)) is not None:
-                    results.popleft().queued.set_exception(error)
-                else:
-                    break
-            if not results:
-                del self._by_topic[topic]
-
-
-def _queue(waiting: WaitingResult) -> bool:
-    """Try to queue a result; False if it has to wait longer."""
-    try:
-        if not waiting.try_queue():
-            return False
-    except Exception as error:  # noqa: BLE001 - raised by the call that waits
-        waiting.queued.set_exception(error)
-    else:
-        waiting.queued.set_result(None)
-    return True
-
-
-class Producer:
-    """Writes records with ``acks=all``, and with idempotence unless the consumer's option
-    ``idempotent`` is False; connects at the first record, or before it
-    with :meth:`prepare`.
-
-    A record fails after three times ``request_timeout``, or after ``request_timeout`` if its topic
-    does not exist. ``wall_clock`` returns seconds since the epoch. With ``compress_in_thread``, a
-    thread compresses large batches.
+    Records that are not acknowledged when the block is left fail. A class: contextlib's generators
+    write into exceptions, and a user's class may forbid that.
     """
 
     def __init__(
         self,
         config: ConsumerConfig,
-        requests: Requests,
-        bootstrap: Sequence[Node],
-        wall_clock: Callable[[], float],
-        observer: Observers | None = None,
-        tracer: Tracer | None = None,
         *,
-        compress_in_thread: bool = True,
+        transactional_id: str | None = None,
+        transaction_timeout: float = 60.0,
     ) -> None:
-        self._config = config
-        self._requests = requests
-        self._wall_clock = wall_clock
-        self.observer = observer
-        self._tracer = tracer
-        self._loop = asyncio.get_running_loop()
-        self._core = ProducerCore(
+        bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
+        self._channels = Channels(config, EventLog())
+        self._producer = RecordProducer(
+            config,
+            self._channels,
             bootstrap,
-            request_timeout=config.request_timeout,
-            delivery_timeout=_DELIVERY_ATTEMPTS * config.request_timeout,
-            metadata_max_age=config.metadata_max_age,
-            compression=_COMPRESSIONS[config.compression],
-            memory=_MEMORY,
-            compress_separately=compress_in_thread,
-            idempotent=config.idempotent,
+            time.time,
+            transactional_id=transactional_id,
+            transaction_timeout=transaction_timeout,
         )
-        self._now = 0.0
-        self._timestamp = 0
-        self._ids = itertools.count()
-        # One thread, made for the first large batch.
-        self._compressor: ThreadPoolExecutor | None = None
-        self._compressions: set[asyncio.Future[None]] = set()
-        self._exchanges: set[asyncio.Task[None]] = set()
-        self._pump_scheduled = False
-        # The groups that were begun in this iteration of the event loop, and may have results.
-        self._groups: dict[ResultGroup, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        # Calls that wait for metadata or memory; calls of flush().
-        self._waiting_results = WaitingResults()
-        self._flushes: set[asyncio.Future[None]] = set()
-        self._closed: Exception | None = None
+
+    async def __aenter__(self) -> RecordProducer:
+        return self._producer
+
+    async def __aexit__(self, *_error: object) -> None:
+        try:
+            await self._producer.aclose()
+        finally:
+            await self._channels.close()
+
+
+class Producer:
+    """Writes records with ``acks=all``, and with idempotence (KIP-98) unless ``idempotent=False``.
+
+    ``async with Producer(bootstrap_servers="localhost:9092") as producer`` has connections of its
+    own, and connects at the first record; ``consumer.producer`` uses those of the consumer. With a
+    ``transactional_id``, :meth:`transaction` writes records that become visible together (KIP-98);
+    one producer at a time may use the id, and entering a transaction fences all earlier ones.
+    ``transaction_timeout``: seconds after which the coordinator aborts a transaction that has not
+    ended, at most ``transaction.max.timeout.ms`` of the brokers (15 minutes by default). The other
+    options are those of the same name of ``Consumer``. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str | None = None,
+        transaction_timeout: float = 60.0,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        _check(transactional_id, transaction_timeout, options)
+        self._config = ConsumerConfig.from_options(**options)
+        if transactional_id is not None and not self._config.idempotent:
+            raise ConfigError("a transactional_id needs idempotent=True")
+        self._transactional_id = transactional_id
+        self._transaction_timeout = transaction_timeout
+        self._connections: ProducerWithOwnConnections | None = None
+        self._records: RecordProducer | None = None
+        self._outside: type[IllegalStateError] = IllegalStateError
+        self._why = "enter the producer first: async with Producer(...) as producer"
+
+    async def __aenter__(self) -> Self:
+        if self._connections is not None or self._records is not None:
+            raise IllegalStateError("a producer is entered once: make another one")
+        own = ProducerWithOwnConnections(
+            self._config,
+            transactional_id=self._transactional_id,
+            transaction_timeout=self._transaction_timeout,
+        )
+        self._records, self._connections = await own.__aenter__(), own
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._connections is not None
+        self._records = None
+        self._outside = ConsumerClosedError
+        self._why = "the producer is closed"
+        await self._connections.__aexit__(*error)
 
     async def publish(
         self,
@@ -166,318 +116,63 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Write a record, and return when all in-sync replicas have it.
+        """Write a record, and return when all in-sync replicas have it: outside of any transaction.
 
         Bytes and None are written unchanged, text as UTF-8, pydantic models and all else as JSON.
         Without ``partition`` the key decides, as in Java's producer. ``timestamp`` is in
         milliseconds since the epoch. A tracer adds the context of the span, unless ``headers`` have
         one. Raises PublishError. If cancelled, the record may still be written.
         """
-        delivery = self.delivery("")
-        with self.spans(in_call=False) as spans:
-            await self.queue(
-                topic,
-                partition,
-                encode_key(topic, key),
-                encode_value(topic, value),
-                result_headers(topic, spans.begin(topic), headers),
-                timestamp,
-                delivery,
-            )
-            await delivery.wait()
-
-    def prepare(self, topic: str) -> None:
-        """Connect, and request what the first record for this topic would wait for."""
-        self._core.prepare(self._turn(), topic)
-
-    def delivery(self, handler: str) -> Delivery:
-        """A delivery that waits for results of this handler, and counts them."""
-        return Delivery(handler, self.observer)
-
-    def spans(self, *, in_call: bool) -> PublishSpans:
-        """The spans of results, if there is a tracer; ``in_call``: inside a handler's call."""
-        return PublishSpans(self._tracer, in_call=in_call)
-
-    async def queue(
-        self,
-        topic: str,
-        partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes | None]],
-        timestamp: int | None,
-        delivery: Delivery,
-        token: object = None,
-        longest_wait: float | None = None,
-    ) -> None:
-        """Queue a record; waits until its topic is known and there is memory.
-
-        ``delivery`` waits for the acknowledgement, and receives it with ``token``. Records for one
-        topic are queued in the order of the calls. Raises PublishError if the topic is unknown
-        after ``longest_wait`` seconds (by default, and at most, ``request_timeout``), or there is
-        no memory after three times ``request_timeout``.
-        """
-
-        def try_queue() -> bool:
-            now, at = self._turn(), self._timestamp if timestamp is None else timestamp
-            queued = self._core.append(
-                now, topic, partition, key, value, headers, at, delivery, token
-            )
-            if queued:
-                delivery.expect()
-            return queued
-
-        await self._queue_in_turn(topic, try_queue, longest_wait)
-
-    async def queue_batch(
-        self,
-        partition: TopicPartition,
-        records: EncodedRecords,
-        delivery: Delivery,
-        tokens: Sequence[object],
-    ) -> None:
-        """Queue encoded records as one batch; waits as :meth:`queue` does, and raises PublishError.
-
-        The records are acknowledged together. ``delivery`` receives ``tokens``, one for each. A
-        batch that the broker rejects as too large is split.
-        """
-
-        def try_queue() -> bool:
-            queued = self._core.append_batch(self._turn(), partition, records, delivery, tokens)
-            if queued:
-                delivery.expect(records.count)
-            return queued
-
-        await self._queue_in_turn(partition.topic, try_queue)
-
-    async def partitions(self, topic: str) -> OutputPartitions:
-        """The partitions of a topic.
-
-        Raises PublishError if the topic does not exist after ``request_timeout``.
-        """
-
-        def is_known() -> bool:
-            return self._core.partitions(self._turn(), topic) is not None
-
-        await self._queue_in_turn(topic, is_known)
-        known = self._core.partitions(self._now, topic)
-        assert known is not None
-        return known
-
-    def begin_group(self, group: ResultGroup) -> bool:
-        """Queue the results of the group; False if its topic can take no results now.
-
-        Results that are added in this iteration of the event loop are queued at the end of it, or
-        before any other result. Raises PublishError.
-        """
-        now = self._turn()
-        self._queue_groups()
-        if group.topic in self._waiting_results or not self._core.has_room(now, group.topic):
-            return False
-        self._groups[group] = None
-        return True
-
-    async def flush(self) -> None:
-        """Wait until all queued results are acknowledged or have failed."""
-        while self.queued:
-            change: asyncio.Future[None] = self._loop.create_future()
-            self._flushes.add(change)
-            try:
-                await change
-            finally:
-                self._flushes.discard(change)
-
-    @property
-    def queued(self) -> int:
-        """Results that are neither acknowledged nor have failed."""
-        return self._core.queued + sum(len(group.values) for group in self._groups)
-
-    @property
-    def last_failure(self) -> str:
-        """Why the last request failed that was sent again, for errors."""
-        return self._core.last_failure
-
-    def stop(self) -> None:
-        """Stop sending. Results that are not acknowledged fail."""
-        self._end(ConsumerClosedError("the consumer was closed before a result was acknowledged"))
-
-    async def aclose(self) -> None:
-        """Stop as :meth:`stop` does, and cancel all requests."""
-        self.stop()
-        for task in self._exchanges:
-            task.cancel()
-        # The thread ends with the batch that it compresses now.
-        if under_way := [*self._exchanges, *self._compressions]:
-            await asyncio.wait(under_way)
-
-    # --- requests --------------------------------------------------------------------------------
-
-    def _turn(self) -> float:
-        """The event loop's time of the first result in this iteration of the event loop."""
-        if not self._pump_scheduled:
-            self._begin_turn()
-        return self._now
-
-    def _begin_turn(self) -> None:
-        """Schedule :meth:`_pump` at the first result in an iteration of the event loop.
-
-        The clocks are read once for all results of the iteration.
-        """
-        if self._closed is not None:
-            raise self._closed
-        self._pump_scheduled = True
-        self._now = self._loop.time()
-        self._timestamp = int(self._wall_clock() * 1000)
-        self._loop.call_soon(self._pump)
-
-    def _queue_groups(self) -> None:
-        """Queue the results of groups, before any other result."""
-        if self._groups:
-            groups, self._groups = list(self._groups), {}
-            for group in groups:
-                self._core.append_group(self._now, group, self._timestamp)
-
-    def _pump(self) -> None:
-        """Send the requests that are due. A defect here ends the producer, so no call hangs."""
-        self._pump_scheduled = False
-        if self._closed is None:
-            try:
-                self._queue_groups()
-                self._send()
-            except Exception as error:  # noqa: BLE001 - all waiting calls raise it
-                self._end(error)
-
-    def _send(self) -> None:
-        core, now = self._core, self._loop.time()
-        queued = core.queued
-        core.expire(now)
-        if core.queued < queued:
-            self._changed()
-        for outgoing in core.requests(now):
-            task = self._loop.create_task(self._exchange(outgoing), name="asyncrevoke produce")
-            self._exchanges.add(task)
-            task.add_done_callback(self._exchange_ended)
-        for batch in core.to_compress():
-            if self._compressor is None:
-                self._compressor = ThreadPoolExecutor(1, "asyncrevoke compress")
-            compressed = self._loop.run_in_executor(self._compressor, batch.compress)
-            self._compressions.add(compressed)
-            compressed.add_done_callback(self._compressed)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        due = core.next_at(now)
-        if due < float("inf"):
-            self._timer = self._loop.call_at(due, self._pump)
-
-    async def _exchange(self, outgoing: Outgoing) -> None:
-        """Send one request, and process its response."""
-        send = Send(
-            next(self._ids),
-            outgoing.message,
-            outgoing.node,
-            Channel.PRODUCE,
-            self._config.request_timeout,
+        records = self._entered()
+        await records.publish(
+            topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
         )
-        reply = await self._requests.request(send)
-        self._core.response_received(self._loop.time(), outgoing, reply)
-        self._changed()
-        self._pump()
 
-    def _compressed(self, compressed: asyncio.Future[None]) -> None:
-        self._compressions.discard(compressed)
-        if compressed.cancelled() or self._closed is not None:
-            return
-        error = compressed.exception()
-        if error is not None:
-            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-        else:
-            self._pump()
+    def transaction(self) -> ProducerTransaction:
+        """A transaction, in which records are published by its own ``publish``.
 
-    def _exchange_ended(self, task: asyncio.Task[None]) -> None:
-        self._exchanges.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # A defect of the producer: no call may wait for ever.
-            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        ``async with`` commits it at the end of the block, and raises PublishError for a record that
+        is refused, TransactionError if it could not be committed, and ProducerFencedError if
+        another producer uses the ``transactional_id``. In each case nothing of it is visible to
+        readers with ``read_committed``, unless the error is ``in_doubt``. If cancelled, it is
+        aborted, or committed if that has been requested. Raises ConfigError without a
+        ``transactional_id``.
+        """
+        return self._entered().transaction()
 
-    def _end(self, error: Exception) -> None:
-        if self._closed is not None:
-            return
-        self._closed = error
-        # The next result raises ``error``.
-        self._pump_scheduled = False
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._compressor is not None:
-            self._compressor.shutdown(wait=False, cancel_futures=True)
-        self._core.fail_all(error)
-        groups, self._groups = list(self._groups), {}
-        for group in groups:
-            group.fail(error)
-        self._changed()
-
-    # --- waiting ---------------------------------------------------------------------------------
-
-    async def _queue_in_turn(
-        self, topic: str, try_queue: Callable[[], bool], longest_wait: float | None = None
-    ) -> None:
-        """Call ``try_queue`` until it returns True, after earlier calls for this topic."""
-        self._queue_groups()
-        if topic in self._waiting_results or not try_queue():
-            waiting = self._waiting_results.add(topic, try_queue)
-            await self._wait_until_queued(topic, waiting, longest_wait)
-
-    async def _wait_until_queued(
-        self, topic: str, waiting: WaitingResult, longest_wait: float | None
-    ) -> None:
-        started = self._loop.time()
-        unknown = self._config.request_timeout
-        if longest_wait is not None:
-            unknown = min(unknown, longest_wait)
-        try:
-            while not waiting.queued.done():
-                known = self._core.is_known(topic)
-                seconds = self._config.request_timeout * _DELIVERY_ATTEMPTS if known else unknown
-                left = started + seconds - self._loop.time()
-                if left > 0:
-                    await asyncio.wait([waiting.queued], timeout=left)
-                else:
-                    self._waiting_results.remove(topic, waiting)
-                    others = topic in self._waiting_results
-                    error = self._core.why_not(topic, in_time=False, others_wait=others)
-                    raise error or PublishError(topic, "its partitions are unknown")
-            waiting.queued.result()
-        finally:
-            waiting.queued.cancel()
-            self._waiting_results.remove(topic, waiting)
-
-    def _changed(self) -> None:
-        self._waiting_results.retry(self._why_not_now)
-        for change in self._flushes:
-            if not change.done():
-                change.set_result(None)
-
-    def _why_not_now(self, topic: str, others_wait: bool) -> PublishError | None:
-        return self._core.why_not(topic, in_time=True, others_wait=others_wait)
+    def _entered(self) -> RecordProducer:
+        if self._records is None:
+            raise self._outside(self._why)
+        return self._records
 
 
-class ProducerWithOwnConnections(AbstractAsyncContextManager[Producer]):
-    """A producer with the connection options of ``config``; it connects at the first record.
+class ConsumerProducer(Producer):
+    """The producer of a consumer, which writes by ``records`` while the consumer is open."""
 
-    Records that are not acknowledged when the block is left fail. A class: contextlib's generators
-    write into exceptions, and a user's class may forbid that.
-    """
+    def __init__(self, records: RecordProducer) -> None:
+        self._connections, self._records = None, records
+        self.records = records
 
-    def __init__(self, config: ConsumerConfig) -> None:
-        bootstrap = [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
-        self._channels = Channels(config, EventLog())
-        self._producer = Producer(config, self._channels, bootstrap, time.time)
 
-    async def __aenter__(self) -> Producer:
-        return self._producer
-
-    async def __aexit__(self, *_error: object) -> None:
-        try:
-            await self._producer.aclose()
-        finally:
-            await self._channels.close()
+def _check(transactional_id: object, timeout: object, options: ProducerOptions) -> None:
+    """Raise ConfigError for an option that a producer does not have, or a wrong value."""
+    known = ProducerOptions.__annotations__
+    for name in options:
+        if name not in known:
+            names = ", ".join(known)
+            raise ConfigError(f"Producer has no option {name}: it has transactional_id, {names}")
+    if transactional_id is not None and not (
+        isinstance(transactional_id, str) and transactional_id
+    ):
+        raise ConfigError(
+            f"transactional_id must be text that is not empty, not {shown_option(transactional_id)}"
+        )
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, int | float)
+        or not 0.001 <= timeout <= _LONGEST_TIMEOUT
+    ):
+        raise ConfigError(
+            f"transaction_timeout must be seconds, from 0.001 to {_LONGEST_TIMEOUT:g}, not "
+            f"{shown_option(timeout)}"
+        )

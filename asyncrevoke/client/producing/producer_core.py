@@ -73,11 +73,10 @@ class Outgoing(NamedTuple):
 class ProducerCore:
     """Queues results by partition, and sends one Produce at a time to each broker.
 
-    ``queued_bytes`` are the bytes of records that are neither acknowledged nor have failed;
-    ``last_failure`` is the reason of the last failed request, for errors. With
-    ``compress_separately``, the caller compresses the large batches that :meth:`to_compress`
-    returns, and they are sent after that. Without ``idempotent``, no producer id is requested, and
-    a batch whose response is lost may be written twice.
+    ``topics`` are shared with transactions. ``queued_bytes`` are those of records that have not
+    ended; ``last_failure`` is why the last request failed. With ``compress_separately``, the caller
+    compresses the large batches that :meth:`to_compress` returns, and they are sent after that.
+    Without ``idempotent``, a batch whose response is lost may be written twice.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class ProducerCore:
         compress_separately: bool = False,
         idempotent: bool = True,
     ) -> None:
-        self._topics = ResultTopics(bootstrap, metadata_max_age=metadata_max_age)
+        self.topics = ResultTopics(bootstrap, metadata_max_age=metadata_max_age)
         self._request_timeout = request_timeout
         self._delivery_timeout = delivery_timeout
         self._compression = compression
@@ -128,7 +127,7 @@ class ProducerCore:
         """
         if not self.has_room(now, topic):
             return False
-        known, result = self._topics[topic], (token, key, value, headers)
+        known, result = self.topics[topic], (token, key, value, headers)
         if partition is None:
             self._append_to(now, known, known.partition_of(key), result, timestamp, sink)
         elif 0 <= partition < known.count:
@@ -140,7 +139,7 @@ class ProducerCore:
 
     def append_group(self, now: float, group: ResultGroup, timestamp: int) -> None:
         """Queue the results of a group; :meth:`has_room` has returned True for its topic."""
-        known, sink = self._topics[group.topic], group.sink
+        known, sink = self.topics[group.topic], group.sink
         appender = GroupAppender(known, sink)
         failed: list[tuple[object, PublishError]] = []
         for partition, result in appender.append(group, timestamp):
@@ -157,8 +156,8 @@ class ProducerCore:
 
     def has_room(self, now: float, topic: str) -> bool:
         """Whether the topic is known and there is memory for results. Raises PublishError."""
-        if not self._topics.is_known(topic):
-            self._topics.want(now, topic)
+        if not self.topics.is_known(topic):
+            self.topics.want(now, topic)
             return False
         return self.queued_bytes < self._memory
 
@@ -205,7 +204,7 @@ class ProducerCore:
         topic, number = partition
         if not self.has_room(now, topic):
             return False
-        known = self._topics[topic]
+        known = self.topics[topic]
         if not 0 <= number < known.count:
             raise self._no_partition(now, topic, number, known.count)
         queue = known.queue(number)
@@ -222,10 +221,10 @@ class ProducerCore:
 
     def partitions(self, now: float, topic: str) -> OutputPartitions | None:
         """The partitions of a topic; None while they are unknown. Raises PublishError."""
-        if not self._topics.is_known(topic):
-            self._topics.want(now, topic)
+        if not self.topics.is_known(topic):
+            self.topics.want(now, topic)
             return None
-        return self._topics[topic].partitions()
+        return self.topics[topic].partitions()
 
     @property
     def queued(self) -> int:
@@ -234,7 +233,7 @@ class ProducerCore:
 
     def want(self, now: float, topic: str) -> None:
         """Request the partitions of a topic. Raises PublishError."""
-        self._topics.want(now, topic)
+        self.topics.want(now, topic)
 
     def prepare(self, now: float, topic: str) -> None:
         """Request what the first record for this topic would wait for. Raises PublishError."""
@@ -243,7 +242,7 @@ class ProducerCore:
 
     def is_known(self, topic: str) -> bool:
         """Whether the partitions of a topic are known."""
-        return self._topics.is_known(topic)
+        return self.topics.is_known(topic)
 
     def why_not(
         self, topic: str, *, in_time: bool, others_wait: bool = False
@@ -252,8 +251,8 @@ class ProducerCore:
 
         After an error of a topic, its metadata is not requested again unless ``others_wait``.
         """
-        if not self._topics.is_known(topic):
-            return self._topics.why_unknown(
+        if not self.topics.is_known(topic):
+            return self.topics.why_unknown(
                 topic, self.last_failure, in_time=in_time, others_wait=others_wait
             )
         if in_time:
@@ -265,13 +264,13 @@ class ProducerCore:
     def requests(self, now: float) -> list[Outgoing]:
         """The requests to send now. Call :meth:`response_received` for each."""
         outgoing: list[Outgoing] = []
-        if (request := self._topics.request(now)) is not None:
-            outgoing.append(Outgoing(self._topics.any_node(), request))
+        if (request := self.topics.request(now)) is not None:
+            outgoing.append(Outgoing(self.topics.any_node(), request))
         if self._producer_id.known is not None:
             outgoing += self._produce_requests(now, self._producer_id.known)
         elif self._producer_id.due(has_batches=bool(self._active)) <= now:
             self._producer_id.requested()
-            outgoing.append(Outgoing(self._topics.any_node(), InitProducerIdRequest()))
+            outgoing.append(Outgoing(self.topics.any_node(), InitProducerIdRequest()))
         return outgoing
 
     def _produce_requests(self, now: float, producer_id: int) -> Iterator[Outgoing]:
@@ -284,9 +283,9 @@ class ProducerCore:
             if queue.in_flight or queue.retry_at > now or topic.is_to_move(queue):
                 continue
             number = queue.partition.partition
-            leader = self._topics.leader(topic, number)
+            leader = self.topics.leader(topic, number)
             if leader is None:
-                self._topics.refresh(now)
+                self.topics.refresh(now)
                 continue
             if leader.node_id in self._busy:
                 continue
@@ -306,7 +305,8 @@ class ProducerCore:
         for leader, queues in by_leader.items():
             self._busy.add(leader.node_id)
             batches = [(queue.partition, queue.start(producer_id)) for queue in queues]
-            message = produce_request(batches, self._request_timeout, self._topics.ids(queues))
+            ids = self.topics.ids(queue.partition for queue in queues)
+            message = produce_request(batches, self._request_timeout, ids)
             yield Outgoing(leader, message, tuple(queues))
 
     def _move(self, now: float, queue: PartitionQueue, topic: ResultTopic) -> None:
@@ -354,7 +354,7 @@ class ProducerCore:
 
     def next_at(self, now: float) -> float:
         """When to call :meth:`requests` and :meth:`expire` again if no response comes before."""
-        due = min(self._topics.due, self._producer_id.due(has_batches=bool(self._active)))
+        due = min(self.topics.due, self._producer_id.due(has_batches=bool(self._active)))
         for queue in self._active:
             if not queue.in_flight:
                 due = min(due, queue.batches[0].expires_at)
@@ -385,7 +385,7 @@ class ProducerCore:
             self.last_failure = failed.detail or failed.kind.value
         if isinstance(outgoing.message, MetadataRequest):
             metadata = message if isinstance(message, MetadataResponse) else None
-            self._topics.received(now, metadata, self._active, failed)
+            self.topics.received(now, metadata, self._active, failed)
         elif isinstance(outgoing.message, InitProducerIdRequest):
             given = entity if isinstance(entity, InitProducerIdResponse) else None
             self._producer_id_received(now, given, failed)
@@ -443,7 +443,7 @@ class ProducerCore:
                     queue.retry(now, in_doubt=True)
                 case ProduceAction.REFRESH:
                     queue.retry(now, in_doubt=False)
-                    self._topics.refresh(now)
+                    self.topics.refresh(now)
                 case ProduceAction.NEW_SEQUENCE:
                     queue.begin_epoch(now)
                     if queue.needs_producer_id():
@@ -482,7 +482,7 @@ class ProducerCore:
         for queue in queues:
             if queue.in_flight:
                 queue.retry(now, in_doubt=not unsent)
-        self._topics.refresh(now)
+        self.topics.refresh(now)
 
     def _fail_first(self, queue: PartitionQueue, why: str, *, of_record: bool = False) -> None:
         batch = self._ended(queue, queue.failed())
@@ -496,5 +496,5 @@ class ProducerCore:
         return batch
 
     def _no_partition(self, now: float, topic: str, number: int, count: int) -> PublishError:
-        self._topics.refresh(now)
+        self.topics.refresh(now)
         return PublishError(topic, f"there is no partition {number}: it has {count}")

@@ -92,7 +92,7 @@ class BatchSequence(NamedTuple):
 
 
 class ResultBatch:
-    """A batch of records for one partition.
+    """A batch of records for one partition. ``transactional``: it is part of a transaction.
 
     ``in_doubt``: the broker may have written it. ``chosen``: the numbers of the records whose
     partition the caller has chosen, not the partitioner.
@@ -114,11 +114,20 @@ class ResultBatch:
         "runs",
         "sequence",
         "size",
+        "transactional",
     )
 
-    def __init__(self, expires_at: float, compression: int, limit: int = BATCH_BYTES) -> None:
+    def __init__(
+        self,
+        expires_at: float,
+        compression: int,
+        limit: int = BATCH_BYTES,
+        *,
+        transactional: bool = False,
+    ) -> None:
         self.compression = compression
-        builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, 0, limit)
+        self.transactional = transactional
+        builder = DefaultRecordBatchBuilder(2, compression, transactional, -1, -1, 0, limit)
         self._builder: _Builder | None = cast("_Builder", builder)
         self._build: Callable[[], bytearray] | None = self._builder.build
         self._written: bytearray | None = None
@@ -285,7 +294,9 @@ class ResultBatch:
             part = part_of(number, record.key)
             batch = parts.get(part)
             if batch is None:
-                batch = parts[part] = ResultBatch(self.expires_at, compression, 1 << 30)
+                batch = parts[part] = ResultBatch(
+                    self.expires_at, compression, 1 << 30, transactional=self.transactional
+                )
             if number in self.chosen:
                 batch.chosen.add(batch.count)
             batch.append(

@@ -10,7 +10,7 @@ from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 from kio.schema.produce.v8 import request as produce
 from kio.schema.produce.v8 import response as produced
 from kio.schema.produce.v8.response import ProduceResponse
-from kio.schema.types import ProducerId, TopicName
+from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
 from asyncrevoke.client.core.io.response_checks import find_contradiction
@@ -33,6 +33,7 @@ class ProduceRequest(EntityRequest[ProduceResponse], frozen=True, kw_only=True):
     topic_data: tuple[produce.TopicProduceData, ...]
     timeout: i32Timedelta
     acks: i16 = _ALL
+    transactional_id: TransactionalId | None = None
     topic_ids: dict[str, bytes] | None = None
 
 
@@ -59,6 +60,7 @@ def produce_request(
     batches: Iterable[tuple[TopicPartition, bytearray]],
     timeout: float,
     topic_ids: dict[str, bytes] | None = None,
+    transactional_id: str | None = None,
 ) -> ProduceRequest:
     """A Produce request with one batch for each partition.
 
@@ -78,6 +80,7 @@ def produce_request(
             for topic, data in topics.items()
         ),
         timeout=i32Timedelta.parse(datetime.timedelta(seconds=timeout)),
+        transactional_id=None if transactional_id is None else TransactionalId(transactional_id),
         topic_ids=topic_ids,
     )
 

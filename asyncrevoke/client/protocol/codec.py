@@ -111,17 +111,18 @@ def choose_version(
     broker_versions: Mapping[int, tuple[int, int]],
     *,
     by_id: bool = True,
+    highest: int = messages.NEWEST,
 ) -> int:
     """The version to use with a broker that offers ``{api key: (lowest, highest)}``: the first one
     of :func:`versions`, which are in order of preference.
 
-    ``by_id=False`` excludes versions that identify topics by id only. Raises
-    ``UnsupportedVersion`` with a sentence.
+    ``by_id=False`` excludes versions that identify topics by id only, and ``highest`` later ones.
+    Raises ``UnsupportedVersion`` with a sentence.
     """
     api = _spoken(message_type).api
-    lowest, highest = broker_versions.get(api.key, _NOT_OFFERED)
+    lowest, offered = broker_versions.get(api.key, _NOT_OFFERED)
     for version, _ in api.versions:
-        if lowest <= version <= highest and (by_id or version < api.by_id_from):
+        if lowest <= version <= min(offered, highest) and (by_id or version < api.by_id_from):
             if api.needs_topic_ids:
                 _check_topic_ids(message_type, broker_versions)
             return version
@@ -180,7 +181,10 @@ def encode_frame(
     Raises ``UnsupportedVersion``, and ``ValueError`` if the version cannot express the message.
     """
     message_type = type(message)
-    version = choose_version(message_type, broker_versions, by_id=has_topic_ids(message))
+    highest: int = getattr(message, "highest_version", messages.NEWEST)
+    version = choose_version(
+        message_type, broker_versions, by_id=has_topic_ids(message), highest=highest
+    )
     return version, encode_version(message, version, correlation, client_id)
 
 

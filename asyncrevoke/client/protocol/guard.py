@@ -125,8 +125,9 @@ _LIMITS: Final[Mapping[str, _Limit]] = {
     "DescribedGroup": _Limit(1_000),
     "OffsetFetchResponseGroup": _Limit(1_000),
 }
-# The tagged fields that are decoded: those of a Fetch response that name the leader (KIP-951).
-USED_TAGGED_FIELDS: Final = frozenset(("current_leader", "node_endpoints"))
+# The tagged fields that are decoded: those of a Fetch response that name the leader (KIP-951), and
+# the finalized features in ApiVersions (KIP-584).
+USED_TAGGED_FIELDS: Final = frozenset(("current_leader", "finalized_features", "node_endpoints"))
 _LARGEST_VARINT: Final = 2**32 - 1
 _UNKNOWN_SERVER_ERROR: Final = (-1).to_bytes(2, "big", signed=True)
 # The marker before a structure that may be null.

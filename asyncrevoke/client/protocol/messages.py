@@ -7,7 +7,7 @@ Times are in seconds, timestamps in milliseconds since the epoch, and topics hav
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Generic, TypeAlias, TypeVar
+from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from kio.schema.errors import ErrorCode
@@ -21,6 +21,10 @@ __all__ = ["Entities", "ErrorCode", "Request", "Response"]
 # kio's request and response of the preferred version.
 Entities: TypeAlias = tuple[type[RequestPayload], type[ResponsePayload]]
 _Response_co = TypeVar("_Response_co", covariant=True)
+
+
+# The newest version of a request may be used.
+NEWEST: Final = 2**15 - 1
 
 
 class KafkaMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -80,7 +84,10 @@ class MetadataResponse(Response, frozen=True, kw_only=True):
 
 
 class FindCoordinatorRequest(Request, frozen=True, kw_only=True):
-    group_id: str
+    """The coordinator of a group, or of a transactional id if there is one."""
+
+    group_id: str = ""
+    transactional_id: str | None = None
 
 
 class FindCoordinatorResponse(Response, frozen=True, kw_only=True):
@@ -408,18 +415,21 @@ class ApiVersionsRequest(Request, frozen=True, kw_only=True):
     software_version: str
     cluster_id: str | None = None
     node_id: int = -1
+    highest_version: int = NEWEST
 
 
 class ApiVersionsResponse(Response, frozen=True, kw_only=True):
     """``error`` is REBOOTSTRAP_REQUIRED if another broker was expected.
 
     ``ranges`` has the lowest and the highest version by API key; requests whose lowest version is
-    above the highest are left out. ``throttle_time`` is in seconds.
+    above the highest are left out. ``throttle_time`` is in seconds. ``features`` has the finalized
+    level of each feature of the cluster (KIP-584); versions before 3 have none.
     """
 
     error: ErrorCode
     ranges: Mapping[int, tuple[int, int]]
     throttle_time: float = 0.0
+    features: Mapping[str, int] = {}
 
 
 class SaslHandshakeRequest(Request, frozen=True, kw_only=True):
@@ -454,7 +464,8 @@ class EntityRequest(Request, Generic[_Response_co], frozen=True, kw_only=True):
     """Base of requests whose responses are used as kio decodes them, in the preferred version.
 
     A subclass has the fields of the request that differ from kio's defaults. It is named as the
-    request, which may have lower versions in ``dialects/versions.py``.
+    request, which may have lower versions in ``dialects/versions.py``. With a field
+    ``highest_version``, later versions are not used for the message.
     """
 
     entities: ClassVar[Entities]

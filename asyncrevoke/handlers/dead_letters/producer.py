@@ -9,7 +9,7 @@ from asyncrevoke.client.producing.delivery import Delivery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 
 
@@ -21,7 +21,7 @@ _LONGEST_WAIT: Final = 5.0
 class DeadLetterProducer:
     """Writes failed records with the producer that ``open_producer`` returns: the consumer's."""
 
-    def __init__(self, open_producer: Callable[[], Producer]) -> None:
+    def __init__(self, open_producer: Callable[[], RecordProducer]) -> None:
         self._open_producer = open_producer
 
     async def send(self, topic: str, message: DeadLetter) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.model import Record, TopicPartition
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
@@ -52,7 +52,7 @@ class HandlerPipeline:
         self._lookup = lookup
         self._orderings: dict[int, HandlerOrdering] = {}
         self._closed = False
-        self._producer: Producer | None = None
+        self._producer: RecordProducer | None = None
         publisher: ResultPublisher | None = None
         result_topics = {
             handler.publish_to for handler in lookup.handlers if handler.publish_to is not None

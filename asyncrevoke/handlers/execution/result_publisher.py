@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.producing.delivery import Delivery
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
     from asyncrevoke.handlers.policy.context import HandlerContext
@@ -34,7 +34,7 @@ class ResultPublisher:
     All other calls return when their results are acknowledged.
     """
 
-    def __init__(self, producer: Producer, pipeline: HandlerPipeline) -> None:
+    def __init__(self, producer: RecordProducer, pipeline: HandlerPipeline) -> None:
         self._producer = producer
         self._pipeline = pipeline
 

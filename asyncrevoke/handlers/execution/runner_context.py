@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import NullKeys, OrderBy
     from asyncrevoke.client.log_events import Log
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.client.runtime.hooks.recorders import CallRecorder, SessionRecorder
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
@@ -47,7 +47,7 @@ class RunnerContext:
     worker_resources: WorkerResources | None = None
     lifespans: PartitionLifespans | None = None
     dead_letters: DeadLetterProducer | None = None
-    open_producer: Callable[[], Producer] | None = None
+    open_producer: Callable[[], RecordProducer] | None = None
     wall_clock: Callable[[], float] = time.time
     clock: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     random: Callable[[], float] = random_fraction

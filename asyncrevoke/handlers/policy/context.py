@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.model import Record
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.record_producer import RecordProducer
 
 StateT = TypeVar("StateT", default=object)
 WorkerT = TypeVar("WorkerT", default=object)
@@ -88,7 +88,7 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
         records: Sequence[Record] | None = None,
         worker_state: WorkerT = cast("WorkerT", None),  # noqa: B008 - it is None
         partition_state: PartitionT = cast("PartitionT", None),  # noqa: B008 - likewise
-        open_producer: Callable[[], Producer] | None = None,
+        open_producer: Callable[[], RecordProducer] | None = None,
     ) -> None:
         self.record = record
         self.attempt = attempt

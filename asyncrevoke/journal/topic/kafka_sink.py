@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Self
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.errors import ConfigError, JournalError, PublishError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.client.producing.producer import Producer, ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from asyncrevoke.client.producing.record_producer import RecordProducer
 
 
 # Half of the default max.message.bytes, which leaves room for the record batch.
@@ -54,7 +56,7 @@ class KafkaSink:
         self._options = options
         self._config = ConsumerConfig.from_options(**options)
         self._stack = AsyncExitStack()
-        self._producer: Producer | None = None
+        self._producer: RecordProducer | None = None
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.topic!r})"
@@ -87,7 +89,7 @@ class KafkaSink:
                 f"the journal cannot be sent to topic {self.topic!r}: {error}"
             ) from error
 
-    async def _open(self) -> Producer:
+    async def _open(self) -> RecordProducer:
         opened = ProducerWithOwnConnections(self._config)
         self._producer = await self._stack.enter_async_context(opened)
         return self._producer

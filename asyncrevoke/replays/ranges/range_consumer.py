@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig, ConsumerOptions
     from asyncrevoke.client.core.queries.offset_queries import TopicDescription
     from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.session.session import Session
 
 
@@ -40,6 +41,11 @@ class RangeConsumer(Consumer):
         from asyncrevoke.replays.ranges.topic_settings import topic_settings
 
         return await topic_settings(self._entered(), topic, names)
+
+    @property
+    def record_producer(self) -> RecordProducer:
+        """Writes encoded records over the connections of this consumer."""
+        return self._handler_host.open_producer(self._entered())
 
     @property
     def wall_clock(self) -> Callable[[], float]:

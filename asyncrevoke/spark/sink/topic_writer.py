@@ -9,7 +9,8 @@ from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.delivery import Delivery
 from asyncrevoke.client.producing.encoded_records import EncodedRecords
-from asyncrevoke.client.producing.producer import Producer, ProducerWithOwnConnections
+from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.spark.errors import SinkError
 from asyncrevoke.spark.sink.record_encoding import Numbers
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
+    from asyncrevoke.client.producing.record_producer import RecordProducer
 
 
 class EncodedBatch(NamedTuple):
@@ -54,7 +56,7 @@ class TopicWriter:
         self._config = config
         self._task = task
         self._stack = AsyncExitStack()
-        self._opened: tuple[Producer, TaskDelivery] | None = None
+        self._opened: tuple[RecordProducer, TaskDelivery] | None = None
 
     async def __aenter__(self) -> Self:
         producer = await self._stack.enter_async_context(ProducerWithOwnConnections(self._config))

@@ -17,7 +17,10 @@ HEAVY = [
 ]
 
 
-PRODUCER = ["asyncrevoke.client.producing.producer", "asyncrevoke.client.producing.producer_core"]
+PRODUCER = [
+    "asyncrevoke.client.producing.record_producer",
+    "asyncrevoke.client.producing.producer_core",
+]
 
 
 def loaded_by(statement: str, names: Sequence[str] = HEAVY) -> list[str]:
@@ -126,7 +129,7 @@ def test_planning_in_spark_loads_nothing_that_only_tasks_need() -> None:
 @pytest.mark.parametrize("module", ["handlers.host", "handlers.dead_letters.producer"])
 def test_handlers_load_the_producer_only_when_they_publish(module: str) -> None:
     assert loaded_by(f"import asyncrevoke.{module}", PRODUCER) == []
-    assert loaded_by("import asyncrevoke.client.producing.producer", PRODUCER) == PRODUCER
+    assert loaded_by("import asyncrevoke.client.producing.record_producer", PRODUCER) == PRODUCER
 
 
 def test_the_command_line_loads_no_client_before_a_command_needs_one() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import NullKeys, OrderBy
     from asyncrevoke.client.config.inherit import Inherit
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
@@ -89,7 +89,7 @@ class RunningHandlers:
         handler_order_by: OrderBy | Inherit | None = INHERIT,
         observers: Observers | None = None,
         recorder: SessionRecorder | None = None,
-        open_producer: Callable[[], Producer] | None = None,
+        open_producer: Callable[[], RecordProducer] | None = None,
         **options: Any,
     ) -> None:
         async def handle(record: Record) -> None:

@@ -13,8 +13,8 @@ from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.errors import ConsumerClosedError
 from asyncrevoke.client.producing.delivery import Delivery
-from asyncrevoke.client.producing.producer import Producer
 from asyncrevoke.client.producing.record_batch import ResultBatch
+from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.protocol.messages import ErrorCode  # noqa: TC001 - a parameter's annotation
 
 _NONE, _GZIP, _ZSTD = 0, 1, 4
@@ -26,9 +26,9 @@ def _compressing_threads() -> list[str]:
     return [name for name in names if name.startswith("asyncrevoke compress")]
 
 
-def producer_of(broker: ScriptedResultsBroker, compression: str) -> Producer:
+def producer_of(broker: ScriptedResultsBroker, compression: str) -> RecordProducer:
     config = ConsumerConfig(request_timeout=5, compression=compression)  # type: ignore[arg-type]
-    return Producer(config, broker, [Node(-1, "a", 1)], lambda: 1000.0)
+    return RecordProducer(config, broker, [Node(-1, "a", 1)], lambda: 1000.0)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from unit.producing.test_producer_core import Setting, Sink, batches
 
 from asyncrevoke.client.errors import ConsumerClosedError
 from asyncrevoke.client.model import Record, TopicPartition
-from asyncrevoke.client.producing import producer as producing
 from asyncrevoke.client.producing import producer_core
+from asyncrevoke.client.producing import record_producer as producing
 from asyncrevoke.client.producing.delivery import Delivery
 from asyncrevoke.client.producing.queueing.result_group import ResultGroup
 from asyncrevoke.client.protocol.messages import ErrorCode
@@ -20,8 +20,8 @@ from asyncrevoke.client.protocol.messages import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.client.producing.producer_core import Outgoing
+    from asyncrevoke.client.producing.record_producer import RecordProducer
 
 E = ErrorCode
 
@@ -131,7 +131,7 @@ def test_a_result_that_no_broker_takes_fails_alone(monkeypatch: pytest.MonkeyPat
     assert setting.core.queued == 2
 
 
-def begin_group(producer: Producer, sink: Sink) -> ResultGroup:
+def begin_group(producer: RecordProducer, sink: Sink) -> ResultGroup:
     """A group with one result, which is not queued yet."""
     group = ResultGroup("t", sink)
     assert producer.begin_group(group)

@@ -32,8 +32,9 @@ class ResultGroup:
     """Results of records for one topic, in the order of sending.
 
     ``values`` has the value of the result of each of ``records``, whose key and trace context it
-    has. The caller adds to both. It calls :meth:`Producer.begin_group` before the first result,
-    when there are ``GROUP_RESULTS``, and after a value with more than ``GROUP_VALUE_BYTES``.
+    has. The caller adds to both. It calls :meth:`RecordProducer.begin_group` before the first
+    result, when there are ``GROUP_RESULTS``, and after a value with more than
+    ``GROUP_VALUE_BYTES``.
     ``sink`` receives acknowledgements and errors, with the records as tokens.
     """
 

@@ -221,10 +221,10 @@ class ResultTopics:
             return None
         return self._nodes.get(topic.leaders[partition])
 
-    def ids(self, queues: Iterable[PartitionQueue]) -> dict[str, bytes] | None:
-        """The ids of the topics of these queues by their names; None if one is not known."""
+    def ids(self, partitions: Iterable[TopicPartition]) -> dict[str, bytes] | None:
+        """The ids of the topics of these partitions by name; None if one is not known."""
         ids: dict[str, bytes] = {}
-        for topic in dict.fromkeys(queue.partition.topic for queue in queues):
+        for topic in dict.fromkeys(partition.topic for partition in partitions):
             topic_id = self._topics[topic].topic_id
             if topic_id is None:
                 return None

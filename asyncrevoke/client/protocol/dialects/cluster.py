@@ -38,6 +38,8 @@ _NO_TAGS: Final = b"\0"
 # No topic is created, and from version 8 on no operations are listed: of the cluster, of topics.
 _CREATE_NONE: Final = bytes(1)
 _NO_OPTIONS: Final = bytes(3)
+# The type of a transactional id as a key of FindCoordinator.
+_TRANSACTION: Final = 1
 _NO_FLEXIBLE_OPTIONS: Final = bytes(2) + _NO_TAGS
 
 
@@ -174,7 +176,9 @@ def find_coordinator(version: int) -> Dialect:
     q, r = schema("find_coordinator", version)
 
     def build(message: FindCoordinatorRequest) -> object:
-        return q.FindCoordinatorRequest(key=message.group_id)  # a key type of 0 is a group
+        if message.transactional_id is None:
+            return q.FindCoordinatorRequest(key=message.group_id)  # a key type of 0 is a group
+        return q.FindCoordinatorRequest(key=message.transactional_id, key_type=_TRANSACTION)
 
     return make(q.FindCoordinatorRequest, build, r.FindCoordinatorResponse, _coordinator)
 

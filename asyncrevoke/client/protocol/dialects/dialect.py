@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Ty
 import msgspec
 
 from asyncrevoke.client.model import TopicPartition, Value
+from asyncrevoke.client.protocol.guard import varint_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -129,6 +130,14 @@ def make_by_id(
         build=cast("Callable[[Request], RequestEntity]", build),
         read=cast("Callable[[Entity, Request | None], Response]", read),
     )
+
+
+def compact_string(text: str | None) -> bytes:
+    """A compact nullable string."""
+    if text is None:
+        return varint_bytes(0)
+    data = text.encode()
+    return varint_bytes(len(data) + 1) + data
 
 
 def duration(seconds: float) -> i32Timedelta:

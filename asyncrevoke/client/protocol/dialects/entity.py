@@ -48,7 +48,9 @@ def _fields(
     request_type: type[RequestPayload],
 ) -> Callable[[EntityRequest[object]], RequestPayload]:
     # Versions with topic names lack the message's ids of topics.
-    lacking = {"topic_ids"} - {field.name for field in dataclasses.fields(request_type)}
+    lacking = {"highest_version", "topic_ids"} - {
+        field.name for field in dataclasses.fields(request_type)
+    }
 
     def build(message: EntityRequest[object]) -> RequestPayload:
         names = (name for name in message.__struct_fields__ if name not in lacking)

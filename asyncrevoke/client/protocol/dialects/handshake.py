@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import struct
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from asyncrevoke.client.protocol.dialects.dialect import (
     Dialect,
+    compact_string,
     make,
     schema,
     throttle_time,
     throttle_time_of,
     with_shortcut,
 )
-from asyncrevoke.client.protocol.guard import MOST_APIS, HostileFrame, varint, varint_bytes
+from asyncrevoke.client.protocol.guard import MOST_APIS, HostileFrame, varint
 from asyncrevoke.client.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -44,6 +46,11 @@ _RANGE: Final = struct.Struct(">hhh")
 _TAGGED_RANGE: Final = struct.Struct(">hhhB")
 _NO_TAGS: Final = b"\0"
 _NODE_ID: Final = struct.Struct(">i")
+# The tag of the finalized features, and of each the highest and lowest level and its count of
+# tagged fields.
+_FINALIZED_FEATURES: Final = 2
+_FEATURE_LEVELS: Final = struct.Struct(">hhB")
+_MOST_FEATURES: Final = 1000
 # kio has no later version of ApiVersions.
 _HIGHEST_OF_KIO: Final = 4
 
@@ -66,10 +73,10 @@ def api_versions(version: int) -> Dialect:
     def write(message: ApiVersionsRequest) -> bytes | None:
         if version < 3:
             return b""
-        named = _compact(message.software_name) + _compact(message.software_version)
+        named = compact_string(message.software_name) + compact_string(message.software_version)
         if version < 5:
             return named + _NO_TAGS
-        expected = _compact(message.cluster_id) + _NODE_ID.pack(message.node_id)
+        expected = compact_string(message.cluster_id) + _NODE_ID.pack(message.node_id)
         return named + expected + _NO_TAGS
 
     def read(
@@ -84,14 +91,6 @@ def api_versions(version: int) -> Dialect:
     return replace(with_shortcut(kio, write, read), version=version)
 
 
-def _compact(text: str | None) -> bytes:
-    """A compact nullable string."""
-    if text is None:
-        return varint_bytes(0)
-    data = text.encode()
-    return varint_bytes(len(data) + 1) + data
-
-
 def _versions(entity: ApiVersions0 | ApiVersions3) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error=entity.error_code,
@@ -100,7 +99,15 @@ def _versions(entity: ApiVersions0 | ApiVersions3) -> ApiVersionsResponse:
             for api_key in entity.api_keys
         ),
         throttle_time=throttle_time_of(entity),
+        features=_features(
+            (feature.name, feature.max_version_level)
+            for feature in getattr(entity, "finalized_features", ())
+        ),
     )
+
+
+def _features(finalized: Iterable[tuple[str, int]]) -> dict[str, int]:
+    return dict(islice(finalized, _MOST_FEATURES))
 
 
 def _ranges(offered: Iterable[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
@@ -126,22 +133,25 @@ def _read_versions(
     if not 0 <= count <= MOST_APIS or end > len(frame):
         return None
     found = list(entry.iter_unpack(frame[position:end]))
-    throttled = 0.0
+    throttled, features = 0.0, dict[str, int]()
     if version >= 1:
         throttled = throttle_time(_MILLISECONDS.unpack_from(frame, end)[0])
         end += _MILLISECONDS.size
     if version >= 3:
         if any(tags for *_, tags in found):
             return None
-        end = _after_tags(frame, end)
+        features, end = _tagged(frame, end)
     if end != len(frame):
         return None
     ranges = _ranges((key, lowest, highest) for key, lowest, highest, *_ in found)
-    return ApiVersionsResponse(error=error, ranges=ranges, throttle_time=throttled)
+    return ApiVersionsResponse(
+        error=error, ranges=ranges, throttle_time=throttled, features=features
+    )
 
 
-def _after_tags(frame: bytes | memoryview, position: int) -> int:
-    """The position after tagged fields, which are features of the cluster (KIP-584)."""
+def _tagged(frame: bytes | memoryview, position: int) -> tuple[dict[str, int], int]:
+    """The finalized features among the tagged fields (KIP-584), and the position after all."""
+    features: dict[str, int] = {}
     count, position = varint(frame, position)
     last = -1
     for _ in range(count):
@@ -150,8 +160,28 @@ def _after_tags(frame: bytes | memoryview, position: int) -> int:
         if tag <= last:
             raise HostileFrame(f"tagged field {tag} follows tagged field {last}")
         last = tag
+        if tag == _FINALIZED_FEATURES:
+            features = _finalized(frame[position : position + size])
         position += size
-    return position
+    return features, position
+
+
+def _finalized(field: bytes | memoryview) -> dict[str, int]:
+    """The highest finalized level of each feature, without kio."""
+    count, position = varint(field, 0)
+    if not 0 < count <= _MOST_FEATURES + 1:
+        raise HostileFrame(f"{count - 1} finalized features")
+    features: dict[str, int] = {}
+    for _ in range(count - 1):
+        size, position = varint(field, position)
+        end = position + size - 1
+        name = bytes(field[position:end]).decode()
+        level, _lowest, tags = _FEATURE_LEVELS.unpack_from(field, end)
+        if tags:
+            raise HostileFrame("a feature with tagged fields")
+        features[name] = level
+        position = end + _FEATURE_LEVELS.size
+    return features
 
 
 def sasl_handshake(version: int) -> Dialect:

@@ -9,17 +9,22 @@ import struct
 from datetime import timedelta
 from typing import Any, Final
 
-from asyncrevoke.client.protocol.dialects.dialect import Dialect, make_by_id, schema, with_writer
+from asyncrevoke.client.protocol.dialects.dialect import (
+    Dialect,
+    compact_string,
+    make_by_id,
+    schema,
+    with_writer,
+)
 from asyncrevoke.client.protocol.dialects.topic_ids import by_id, with_names
 from asyncrevoke.client.protocol.guard import varint_bytes
 from asyncrevoke.client.protocol.messages import EntityResponse
 
 # The version whose structures ``producing/requests.py`` has.
 _BY_NAME: Final = 8
-# no transactional id, acks, timeout
-_START: Final = struct.Struct(">Bhi")
+# acks, timeout
+_START: Final = struct.Struct(">hi")
 _INDEX: Final = struct.Struct(">i")
-_NULL: Final = 0
 _NO_TAGS: Final = b"\0"
 _ID_SIZE: Final = 16
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -33,7 +38,7 @@ def produce_by_id(version: int) -> Dialect:
 
     def build(message: Any) -> object:  # noqa: ANN401 - the ProduceRequest of producing/requests.py
         return q.ProduceRequest(
-            transactional_id=None,
+            transactional_id=message.transactional_id,
             acks=message.acks,
             timeout=message.timeout,
             topic_data=tuple(
@@ -83,7 +88,11 @@ def _write(message: Any) -> bytes | None:  # noqa: ANN401 - the ProduceRequest
     the records."""
     ids: dict[str, bytes] = message.topic_ids or {}
     timeout = message.timeout // _MILLISECOND
-    parts = [_START.pack(_NULL, message.acks, timeout), varint_bytes(len(message.topic_data) + 1)]
+    parts = [
+        compact_string(message.transactional_id),
+        _START.pack(message.acks, timeout),
+        varint_bytes(len(message.topic_data) + 1),
+    ]
     for topic in message.topic_data:
         topic_id = ids.get(topic.name)
         if topic_id is None or len(topic_id) != _ID_SIZE:

@@ -43,6 +43,7 @@ _NO_TOPIC_IDS_AT_ALL: Final = "topic ids (a topic that was created again is not 
 _NO_EXPECTED_BROKER: Final = "the check whether it is the broker that metadata names (KIP-1242)"
 _NO_CLIENT_NAME: Final = "the client's name in the broker's metrics"
 _NO_GROUPS: Final = "read its partitions with assign() and without group_id"
+_NO_TRANSACTIONS: Final = "use a Producer without transactional_id"
 _OLD_COMMAND: Final = "use a command of that server"
 
 # The first version of Metadata that is used and has topic ids.
@@ -114,7 +115,12 @@ APIS: Final[Mapping[str, Api]] = {
         _NO_GROUPS,
         by_id_from=10,
     ),
-    "FindCoordinator": Api(10, "the group's coordinator", (Version(2), Version(3)), _NO_GROUPS),
+    "FindCoordinator": Api(
+        10,
+        "the coordinator of a group, or of a transactional id",
+        (Version(2), Version(3)),
+        _NO_GROUPS,
+    ),
     "JoinGroup": Api(
         11,
         "classic groups",
@@ -164,8 +170,8 @@ APIS: Final[Mapping[str, Api]] = {
         (Version(1),),
         "use a listener without SASL, or with TLS certificates",
     ),
-    # Version 4 adds features of the cluster (KIP-584), of which none are used. Version 5 is asked
-    # if the address has offered it before, and the broker there is known.
+    # The features of the cluster (KIP-584) are tagged fields, which version 3 has, too. Version 5
+    # is asked if the address has offered it before, and the broker there is known.
     "ApiVersions": Api(
         18,
         "the versions that a broker offers",
@@ -196,6 +202,14 @@ APIS: Final[Mapping[str, Api]] = {
         # Tansu 0.6 offers version 2, and rejects it.
         (Version(3), Version(2)),
         "use `Consumer(idempotent=False)`",
+    ),
+    "AddPartitionsToTxn": Api(24, "transactions", (Version(3), Version(1)), _NO_TRANSACTIONS),
+    "EndTxn": Api(
+        26,
+        "transactions",
+        # Version 5 ends those of transaction.version 2 only, earlier ones all others.
+        (Version(5), Version(4), Version(3), Version(1)),
+        _NO_TRANSACTIONS,
     ),
     "OffsetsForLeaderEpoch": Api(
         23,

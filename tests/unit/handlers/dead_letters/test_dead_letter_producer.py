@@ -13,7 +13,7 @@ from unit.handlers.scripted_source import RecordState, record, turns, until
 
 from asyncrevoke import Consumer
 from asyncrevoke.client.errors import ConsumerClosedError, PublishError
-from asyncrevoke.client.producing.producer import Producer
+from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.protocol.messages import ErrorCode
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
@@ -80,14 +80,14 @@ async def test_a_topic_that_does_not_exist_is_named_with_the_command_that_create
 async def test_results_and_dead_letters_of_a_consumer_share_one_producer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[Producer] = []
-    create = Producer.__init__
+    made: list[RecordProducer] = []
+    create = RecordProducer.__init__
 
-    def counted(self: Producer, *args: Any, **options: Any) -> None:
+    def counted(self: RecordProducer, *args: Any, **options: Any) -> None:
         made.append(self)
         create(self, *args, **options)
 
-    monkeypatch.setattr(Producer, "__init__", counted)
+    monkeypatch.setattr(RecordProducer, "__init__", counted)
     consumer = Consumer(group_id="billing")
 
     @consumer.handler("orders", publish_to="invoices", dead_letter="orders.dlq")

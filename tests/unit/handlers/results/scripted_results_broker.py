@@ -10,7 +10,7 @@ from unit.runtime.scripted_core import ScriptedSockets
 
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.io.effects import Failed, Node, Replied
-from asyncrevoke.client.producing.producer import Producer
+from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
     ProduceRequest,
@@ -52,12 +52,12 @@ class ScriptedResultsBroker(ScriptedSockets):
         self.received = 0
         self.responding = asyncio.Event()
         self.responding.set()
-        self._producer: Producer | None = None
+        self._producer: RecordProducer | None = None
 
-    def open_producer(self) -> Producer:
+    def open_producer(self) -> RecordProducer:
         if self._producer is None:
             config = ConsumerConfig(request_timeout=self.request_timeout, fetch_max_wait=0.1)
-            self._producer = Producer(config, self, [Node(-1, "a", 1)], lambda: 1000.0)
+            self._producer = RecordProducer(config, self, [Node(-1, "a", 1)], lambda: 1000.0)
         return self._producer
 
     async def request(self, send: Send) -> Replied | Failed:

@@ -1,0 +1,492 @@
+"""Writes results and dead letters over the consumer's connections, or records over its own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.client.core.io.effects import Channel, Node, Send
+from asyncrevoke.client.errors import ConfigError, ConsumerClosedError, PublishError
+from asyncrevoke.client.producing.delivery import Delivery
+from asyncrevoke.client.producing.encoding import encode_key, encode_value
+from asyncrevoke.client.producing.producer_core import ProducerCore
+from asyncrevoke.client.producing.queueing.waiting_results import WaitingResult, WaitingResults
+from asyncrevoke.client.producing.trace_context import PublishSpans, result_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.producing.encoded_records import EncodedRecords
+    from asyncrevoke.client.producing.message import Headers
+    from asyncrevoke.client.producing.queueing.result_group import ResultGroup
+    from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
+    from asyncrevoke.client.producing.transactions.producer_transaction import (
+        ProducerTransaction,
+        PublishedRecord,
+    )
+    from asyncrevoke.client.producing.transactions.transaction_core import TransactionCore
+    from asyncrevoke.client.protocol.messages import Request
+    from asyncrevoke.client.runtime.hooks.observers import Observers, Tracer
+    from asyncrevoke.client.runtime.net.requests import Requests
+
+
+# Most bytes of results that are not acknowledged; further calls wait.
+_MEMORY: Final = 32 * 1024 * 1024
+# A result fails after this many times ``request_timeout``.
+_DELIVERY_ATTEMPTS: Final = 3
+# The numbers in the attributes of a record batch.
+_COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+class RecordProducer:
+    """Writes records with ``acks=all``, and with idempotence unless the consumer's option
+    ``idempotent`` is False; connects at the first record, or before it
+    with :meth:`prepare`.
+
+    A record fails after three times ``request_timeout``, or after ``request_timeout`` if its topic
+    does not exist. ``wall_clock`` returns seconds since the epoch. With ``compress_in_thread``, a
+    thread compresses large batches.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        requests: Requests,
+        bootstrap: Sequence[Node],
+        wall_clock: Callable[[], float],
+        observer: Observers | None = None,
+        tracer: Tracer | None = None,
+        *,
+        compress_in_thread: bool = True,
+        transactional_id: str | None = None,
+        transaction_timeout: float = 60.0,
+    ) -> None:
+        self._config = config
+        self._requests = requests
+        self._wall_clock = wall_clock
+        self.observer = observer
+        self._tracer = tracer
+        self._loop = asyncio.get_running_loop()
+        self._core = ProducerCore(
+            bootstrap,
+            request_timeout=config.request_timeout,
+            delivery_timeout=_DELIVERY_ATTEMPTS * config.request_timeout,
+            metadata_max_age=config.metadata_max_age,
+            compression=_COMPRESSIONS[config.compression],
+            memory=_MEMORY,
+            compress_separately=compress_in_thread,
+            idempotent=config.idempotent,
+        )
+        self._transactions = self._begin_transactions(transactional_id, transaction_timeout)
+        self._no_transaction = asyncio.Event()
+        self._no_transaction.set()
+        # Transactions are committed one after another.
+        self._committing = asyncio.Lock()
+        self._now = 0.0
+        self._timestamp = 0
+        self._ids = itertools.count()
+        # One thread, made for the first large batch.
+        self._compressor: ThreadPoolExecutor | None = None
+        self._compressions: set[asyncio.Future[None]] = set()
+        self._exchanges: set[asyncio.Task[None]] = set()
+        self._pump_scheduled = False
+        # The groups that were begun in this iteration of the event loop, and may have results.
+        self._groups: dict[ResultGroup, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        # Calls that wait for metadata or memory; calls of flush().
+        self._waiting_results = WaitingResults()
+        self._flushes: set[asyncio.Future[None]] = set()
+        self._closed: Exception | None = None
+
+    async def publish(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Write a record, and return when all in-sync replicas have it.
+
+        Bytes and None are written unchanged, text as UTF-8, pydantic models and all else as JSON.
+        Without ``partition`` the key decides, as in Java's producer. ``timestamp`` is in
+        milliseconds since the epoch. A tracer adds the context of the span, unless ``headers`` have
+        one. Raises PublishError. If cancelled, the record may still be written.
+        """
+        delivery = self.delivery("")
+        with self.spans(in_call=False) as spans:
+            await self.queue(
+                topic,
+                partition,
+                encode_key(topic, key),
+                encode_value(topic, value),
+                result_headers(topic, spans.begin(topic), headers),
+                timestamp,
+                delivery,
+            )
+            await delivery.wait()
+
+    def _begin_transactions(
+        self, transactional_id: str | None, timeout: float
+    ) -> TransactionCore | None:
+        if transactional_id is None:
+            return None
+        # Most producers have no transactions.
+        from asyncrevoke.client.producing.transactions.transaction_core import TransactionCore
+
+        return TransactionCore(
+            self._core.topics,
+            transactional_id,
+            timeout=timeout,
+            request_timeout=self._config.request_timeout,
+            metadata_max_age=self._config.metadata_max_age,
+            ended=self._transaction_ended,
+        )
+
+    def transaction(self) -> ProducerTransaction:
+        """See :meth:`~asyncrevoke.client.producing.producer.Producer.transaction`."""
+        from asyncrevoke.client.producing.transactions.producer_transaction import (
+            ProducerTransaction,
+        )
+
+        if self._transactions is None:
+            raise ConfigError("transaction() needs Producer(transactional_id=...)")
+        return ProducerTransaction(self._commit)
+
+    async def _commit(self, records: Sequence[PublishedRecord]) -> None:
+        from asyncrevoke.client.producing.transactions.transaction import (
+            Transaction,
+            transaction_batches,
+        )
+
+        transactions, topics = self._transactions, self._core.topics
+        assert transactions is not None
+        async with self._committing:
+            for topic in dict.fromkeys(record.topic for record in records):
+                await self.partitions(topic)
+            self._turn()
+            delivery = Delivery()
+            compression = _COMPRESSIONS[self._config.compression]
+            batches = transaction_batches(topics, records, compression, self._timestamp, delivery)
+            for _, batch in batches:
+                if batch.is_slow_to_compress:
+                    await self._loop.run_in_executor(None, batch.compress)
+            # The one before may still be aborted, because its commit was cancelled.
+            await self._no_transaction.wait()
+            self._turn()
+            delivery.expect(len(records))
+            self._no_transaction.clear()
+            longest = _DELIVERY_ATTEMPTS * self._config.request_timeout
+            transactions.begin(Transaction(batches, self._loop.time() + longest))
+            try:
+                await delivery.wait()
+            except asyncio.CancelledError:
+                transactions.cancel()
+                self._pump()
+                raise
+
+    def prepare(self, topic: str) -> None:
+        """Connect, and request what the first record for this topic would wait for."""
+        self._core.prepare(self._turn(), topic)
+
+    def delivery(self, handler: str) -> Delivery:
+        """A delivery that waits for results of this handler, and counts them."""
+        return Delivery(handler, self.observer)
+
+    def spans(self, *, in_call: bool) -> PublishSpans:
+        """The spans of results, if there is a tracer; ``in_call``: inside a handler's call."""
+        return PublishSpans(self._tracer, in_call=in_call)
+
+    async def queue(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        timestamp: int | None,
+        delivery: Delivery,
+        token: object = None,
+        longest_wait: float | None = None,
+    ) -> None:
+        """Queue a record; waits until its topic is known and there is memory.
+
+        ``delivery`` waits for the acknowledgement, and receives it with ``token``. Records for one
+        topic are queued in the order of the calls. Raises PublishError if the topic is unknown
+        after ``longest_wait`` seconds (by default, and at most, ``request_timeout``), or there is
+        no memory after three times ``request_timeout``.
+        """
+
+        def try_queue() -> bool:
+            now, at = self._turn(), self._timestamp if timestamp is None else timestamp
+            queued = self._core.append(
+                now, topic, partition, key, value, headers, at, delivery, token
+            )
+            if queued:
+                delivery.expect()
+            return queued
+
+        await self._queue_in_turn(topic, try_queue, longest_wait)
+
+    async def queue_batch(
+        self,
+        partition: TopicPartition,
+        records: EncodedRecords,
+        delivery: Delivery,
+        tokens: Sequence[object],
+    ) -> None:
+        """Queue encoded records as one batch; waits as :meth:`queue` does, and raises PublishError.
+
+        The records are acknowledged together. ``delivery`` receives ``tokens``, one for each. A
+        batch that the broker rejects as too large is split.
+        """
+
+        def try_queue() -> bool:
+            queued = self._core.append_batch(self._turn(), partition, records, delivery, tokens)
+            if queued:
+                delivery.expect(records.count)
+            return queued
+
+        await self._queue_in_turn(partition.topic, try_queue)
+
+    async def partitions(self, topic: str) -> OutputPartitions:
+        """The partitions of a topic.
+
+        Raises PublishError if the topic does not exist after ``request_timeout``.
+        """
+
+        def is_known() -> bool:
+            return self._core.partitions(self._turn(), topic) is not None
+
+        await self._queue_in_turn(topic, is_known)
+        known = self._core.partitions(self._now, topic)
+        assert known is not None
+        return known
+
+    def begin_group(self, group: ResultGroup) -> bool:
+        """Queue the results of the group; False if its topic can take no results now.
+
+        Results that are added in this iteration of the event loop are queued at the end of it, or
+        before any other result. Raises PublishError.
+        """
+        now = self._turn()
+        self._queue_groups()
+        if group.topic in self._waiting_results or not self._core.has_room(now, group.topic):
+            return False
+        self._groups[group] = None
+        return True
+
+    async def flush(self) -> None:
+        """Wait until all queued results are acknowledged or have failed."""
+        while self.queued:
+            change: asyncio.Future[None] = self._loop.create_future()
+            self._flushes.add(change)
+            try:
+                await change
+            finally:
+                self._flushes.discard(change)
+
+    @property
+    def queued(self) -> int:
+        """Results that are neither acknowledged nor have failed."""
+        return self._core.queued + sum(len(group.values) for group in self._groups)
+
+    @property
+    def last_failure(self) -> str:
+        """Why the last request failed that was sent again, for errors."""
+        return self._core.last_failure
+
+    def stop(self) -> None:
+        """Stop sending. Results that are not acknowledged fail."""
+        self._end(ConsumerClosedError("the consumer was closed before a result was acknowledged"))
+
+    async def aclose(self) -> None:
+        """Stop as :meth:`stop` does, and cancel all requests. Before, a transaction whose commit
+        was cancelled is aborted, for at most ``request_timeout``: until then its records delay
+        readers."""
+        if self._transactions is not None and not self._no_transaction.is_set():
+            self._transactions.cancel()
+            self._pump()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._config.request_timeout):
+                    await self._no_transaction.wait()
+        self.stop()
+        for task in self._exchanges:
+            task.cancel()
+        # The thread ends with the batch that it compresses now.
+        if under_way := [*self._exchanges, *self._compressions]:
+            await asyncio.wait(under_way)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _turn(self) -> float:
+        """The event loop's time of the first result in this iteration of the event loop."""
+        if not self._pump_scheduled:
+            self._begin_turn()
+        return self._now
+
+    def _begin_turn(self) -> None:
+        """Schedule :meth:`_pump` at the first result in an iteration of the event loop.
+
+        The clocks are read once for all results of the iteration.
+        """
+        if self._closed is not None:
+            raise self._closed
+        self._pump_scheduled = True
+        self._now = self._loop.time()
+        self._timestamp = int(self._wall_clock() * 1000)
+        self._loop.call_soon(self._pump)
+
+    def _queue_groups(self) -> None:
+        """Queue the results of groups, before any other result."""
+        if self._groups:
+            groups, self._groups = list(self._groups), {}
+            for group in groups:
+                self._core.append_group(self._now, group, self._timestamp)
+
+    def _pump(self) -> None:
+        """Send the requests that are due. A defect here ends the producer, so no call hangs."""
+        self._pump_scheduled = False
+        if self._closed is None:
+            try:
+                self._queue_groups()
+                self._send()
+            except Exception as error:  # noqa: BLE001 - all waiting calls raise it
+                self._end(error)
+
+    def _send(self) -> None:
+        core, now = self._core, self._loop.time()
+        queued = core.queued
+        core.expire(now)
+        if core.queued < queued:
+            self._changed()
+        for outgoing in core.requests(now):
+            received = partial(core.response_received, outgoing=outgoing)
+            self._begin_exchange(outgoing.node, outgoing.message, received)
+        if (transactions := self._transactions) is not None:
+            for asked in transactions.requests(now):
+                received = partial(transactions.response_received, outgoing=asked)
+                self._begin_exchange(asked.node, asked.message, received)
+        for batch in core.to_compress():
+            if self._compressor is None:
+                self._compressor = ThreadPoolExecutor(1, "asyncrevoke compress")
+            compressed = self._loop.run_in_executor(self._compressor, batch.compress)
+            self._compressions.add(compressed)
+            compressed.add_done_callback(self._compressed)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = core.next_at(now)
+        if transactions is not None:
+            due = min(due, transactions.next_at(now))
+        if due < float("inf"):
+            self._timer = self._loop.call_at(due, self._pump)
+
+    def _begin_exchange(self, node: Node, message: Request, received: Callable[..., None]) -> None:
+        exchange = self._exchange(node, message, received)
+        task = self._loop.create_task(exchange, name="asyncrevoke produce")
+        self._exchanges.add(task)
+        task.add_done_callback(self._exchange_ended)
+
+    async def _exchange(self, node: Node, message: Request, received: Callable[..., None]) -> None:
+        """Send one request, and process its response."""
+        send = Send(
+            next(self._ids),
+            message,
+            node,
+            Channel.PRODUCE,
+            self._config.request_timeout,
+        )
+        reply = await self._requests.request(send)
+        received(self._loop.time(), reply=reply)
+        self._changed()
+        self._pump()
+
+    def _compressed(self, compressed: asyncio.Future[None]) -> None:
+        self._compressions.discard(compressed)
+        if compressed.cancelled() or self._closed is not None:
+            return
+        error = compressed.exception()
+        if error is not None:
+            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        else:
+            self._pump()
+
+    def _exchange_ended(self, task: asyncio.Task[None]) -> None:
+        self._exchanges.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A defect of the producer: no call may wait for ever.
+            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _end(self, error: Exception) -> None:
+        if self._closed is not None:
+            return
+        self._closed = error
+        # The next result raises ``error``.
+        self._pump_scheduled = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._compressor is not None:
+            self._compressor.shutdown(wait=False, cancel_futures=True)
+        self._core.fail_all(error)
+        if self._transactions is not None:
+            self._transactions.fail_all(error)
+        groups, self._groups = list(self._groups), {}
+        for group in groups:
+            group.fail(error)
+        self._changed()
+
+    def _transaction_ended(self) -> None:
+        self._no_transaction.set()
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    async def _queue_in_turn(
+        self, topic: str, try_queue: Callable[[], bool], longest_wait: float | None = None
+    ) -> None:
+        """Call ``try_queue`` until it returns True, after earlier calls for this topic."""
+        self._queue_groups()
+        if topic in self._waiting_results or not try_queue():
+            waiting = self._waiting_results.add(topic, try_queue)
+            await self._wait_until_queued(topic, waiting, longest_wait)
+
+    async def _wait_until_queued(
+        self, topic: str, waiting: WaitingResult, longest_wait: float | None
+    ) -> None:
+        started = self._loop.time()
+        unknown = self._config.request_timeout
+        if longest_wait is not None:
+            unknown = min(unknown, longest_wait)
+        try:
+            while not waiting.queued.done():
+                known = self._core.is_known(topic)
+                seconds = self._config.request_timeout * _DELIVERY_ATTEMPTS if known else unknown
+                left = started + seconds - self._loop.time()
+                if left > 0:
+                    await asyncio.wait([waiting.queued], timeout=left)
+                else:
+                    self._waiting_results.remove(topic, waiting)
+                    others = topic in self._waiting_results
+                    error = self._core.why_not(topic, in_time=False, others_wait=others)
+                    raise error or PublishError(topic, "its partitions are unknown")
+            waiting.queued.result()
+        finally:
+            waiting.queued.cancel()
+            self._waiting_results.remove(topic, waiting)
+
+    def _changed(self) -> None:
+        self._waiting_results.retry(self._why_not_now)
+        for change in self._flushes:
+            if not change.done():
+                change.set_result(None)
+
+    def _why_not_now(self, topic: str, others_wait: bool) -> PublishError | None:
+        return self._core.why_not(topic, in_time=True, others_wait=others_wait)

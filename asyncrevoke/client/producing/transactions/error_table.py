@@ -1,0 +1,127 @@
+"""The tables of errors of a transaction's requests, and what the producer does after each.
+
+Codes that are not listed refuse the request: a transaction is aborted and fails, and a producer
+whose id is refused can begin no other one.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from asyncrevoke.client.protocol.messages import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Action(enum.Enum):
+    """What the producer does after a response."""
+
+    DONE = "done"
+    AGAIN = "again"  # send the request again after a backoff
+    FIND = "find"  # send it again, to the coordinator that FindCoordinator names
+    REFRESH = "refresh"  # the metadata is old: request it, and send the request again
+    FENCED = "fenced"  # the epoch is not the present one
+    ID_EXPIRED = "id expired"  # the coordinator has forgotten the producer id
+    REDO = "redo"  # abort, and do the transaction again
+    ABORTED = "aborted"  # the coordinator has aborted it: do it again
+    DOUBTFUL = "doubtful"  # it may be committed
+    REFUSED = "refused"
+
+
+_COORDINATOR: Final[Mapping[ErrorCode, Action]] = {
+    ErrorCode.none: Action.DONE,
+    ErrorCode.concurrent_transactions: Action.AGAIN,
+    ErrorCode.coordinator_load_in_progress: Action.AGAIN,
+    ErrorCode.throttling_quota_exceeded: Action.AGAIN,
+    ErrorCode.not_coordinator: Action.FIND,
+    ErrorCode.coordinator_not_available: Action.FIND,
+}
+
+FIND_ERRORS: Final[Mapping[ErrorCode, Action]] = {
+    ErrorCode.none: Action.DONE,
+    ErrorCode.coordinator_load_in_progress: Action.AGAIN,
+    ErrorCode.coordinator_not_available: Action.AGAIN,
+    ErrorCode.request_timed_out: Action.AGAIN,
+    ErrorCode.unknown_server_error: Action.AGAIN,
+    ErrorCode.throttling_quota_exceeded: Action.AGAIN,
+}
+
+INIT_ERRORS: Final[Mapping[ErrorCode, Action]] = {
+    **_COORDINATOR,
+    ErrorCode.request_timed_out: Action.AGAIN,
+    ErrorCode.unknown_server_error: Action.AGAIN,
+    ErrorCode.invalid_producer_id_mapping: Action.ID_EXPIRED,
+}
+
+ADD_ERRORS: Final[Mapping[ErrorCode, Action]] = {
+    **_COORDINATOR,
+    ErrorCode.operation_not_attempted: Action.AGAIN,
+    ErrorCode.unknown_topic_or_partition: Action.REFRESH,
+    ErrorCode.invalid_producer_epoch: Action.FENCED,
+    ErrorCode.producer_fenced: Action.FENCED,
+    ErrorCode.invalid_producer_id_mapping: Action.ID_EXPIRED,
+    ErrorCode.invalid_txn_state: Action.REDO,
+    ErrorCode.transaction_abortable: Action.REDO,
+}
+
+# Of Produce in a transaction, before those of ``producing/error_table.py``.
+PRODUCE_ERRORS: Final[Mapping[ErrorCode, Action]] = {
+    ErrorCode.invalid_producer_epoch: Action.FENCED,
+    ErrorCode.producer_fenced: Action.FENCED,
+    ErrorCode.invalid_producer_id_mapping: Action.ID_EXPIRED,
+    ErrorCode.unknown_producer_id: Action.REDO,
+    ErrorCode.out_of_order_sequence_number: Action.REDO,
+    ErrorCode.invalid_txn_state: Action.REDO,
+    ErrorCode.transaction_abortable: Action.REDO,
+    # Nothing says whether the batch was written.
+    ErrorCode.unknown_server_error: Action.REDO,
+}
+
+COMMIT_ERRORS: Final[Mapping[ErrorCode, Action]] = {
+    **_COORDINATOR,
+    ErrorCode.request_timed_out: Action.AGAIN,
+    ErrorCode.unknown_server_error: Action.AGAIN,
+    ErrorCode.transaction_abortable: Action.REDO,
+    # Unless an earlier EndTxn may have been processed, the coordinator has aborted it.
+    ErrorCode.invalid_txn_state: Action.FENCED,
+    ErrorCode.invalid_producer_epoch: Action.FENCED,
+    ErrorCode.producer_fenced: Action.FENCED,
+}
+# With transaction.version 2, an ended transaction is told from one that is not there.
+COMMIT_ERRORS_IMPLICIT: Final[Mapping[ErrorCode, Action]] = {
+    **COMMIT_ERRORS,
+    ErrorCode.invalid_txn_state: Action.ABORTED,
+}
+
+ABORT_ERRORS: Final[Mapping[ErrorCode, Action]] = {
+    **_COORDINATOR,
+    ErrorCode.request_timed_out: Action.AGAIN,
+    ErrorCode.unknown_server_error: Action.AGAIN,
+    ErrorCode.invalid_txn_state: Action.FENCED,
+    ErrorCode.invalid_producer_epoch: Action.FENCED,
+    ErrorCode.producer_fenced: Action.FENCED,
+    ErrorCode.invalid_producer_id_mapping: Action.ID_EXPIRED,
+}
+
+_FENCED: Final = (
+    "another producer uses this transactional id, so give each producer an id of its own; or a "
+    "transaction took longer than transaction_timeout, below transaction.version 2"
+)
+REFUSALS: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.transactional_id_authorization_failed: (
+        "not authorized to use the transactional id: grant DESCRIBE and WRITE on it"
+    ),
+    ErrorCode.invalid_transaction_timeout: (
+        "the broker does not allow this transaction_timeout: lower it, or raise "
+        "transaction.max.timeout.ms of the brokers"
+    ),
+    **dict.fromkeys((ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch), _FENCED),
+    ErrorCode.topic_authorization_failed: "not authorized to write to a topic: grant WRITE on it",
+}
+
+
+def refusal(error: ErrorCode) -> str:
+    """The reason for which a coordinator refuses a request, as text."""
+    return REFUSALS.get(error, f"the coordinator responds with {error.name}")

@@ -1,0 +1,163 @@
+"""The batches of one transaction, and how far each partition has been written."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from asyncrevoke.client.backoff import Backoff
+from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.record_batch import BatchSequence, ResultBatch
+from asyncrevoke.client.protocol.messages import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from asyncrevoke.client.producing.queueing.result_topics import ResultTopics
+    from asyncrevoke.client.producing.record_batch import ResultSink
+    from asyncrevoke.client.producing.transactions.producer_transaction import PublishedRecord
+
+_SEQUENCES: Final = 2**31
+_NEVER: Final = float("inf")
+_FIRST_BACKOFF: Final = 0.02
+_LONGEST_BACKOFF: Final = 1.0
+
+
+class TransactionRequest(NamedTuple):
+    """A request to send; ``batches`` are those of a Produce, whose first ones are in it."""
+
+    node: Node
+    message: Request
+    batches: tuple[PartitionBatches, ...] = ()
+
+
+class PartitionBatches:
+    """The batches for one partition in a transaction. One is in flight at a time.
+
+    ``number`` is the sequence number of the next batch. Within an epoch numbers go on after an
+    abort: brokers drop a batch with the number of an aborted one as a duplicate.
+    """
+
+    __slots__ = ("_backoff", "acknowledged", "in_flight", "left", "number", "partition", "retry_at")
+
+    def __init__(self, partition: TopicPartition, number: int = 0) -> None:
+        self.partition = partition
+        self.number = number
+        self.left: deque[ResultBatch] = deque()
+        # Each with the offset of its first record, -1 if it is unknown.
+        self.acknowledged: list[tuple[ResultBatch, int]] = []
+        self.in_flight = False
+        self.retry_at = 0.0
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+
+    def start(self, producer_id: int, epoch: int) -> bytearray:
+        """Begin to send the first batch that is left, and return its bytes."""
+        self.in_flight = True
+        return self.left[0].with_sequence(BatchSequence(producer_id, epoch, self.number))
+
+    def written(self, offset: int) -> None:
+        """The first batch is acknowledged, at this offset."""
+        batch = self.left.popleft()
+        self.in_flight = False
+        self.retry_at = 0.0
+        self._backoff.succeeded()
+        self.number = (self.number + batch.count) % _SEQUENCES
+        self.acknowledged.append((batch, offset))
+
+    def retry(self, now: float) -> None:
+        """Send the same batch with the same sequence again after a backoff."""
+        self.in_flight = False
+        self.retry_at = now + self._backoff.failed()
+
+    def begin_again(self) -> None:
+        """The transaction is done again: all batches are left, in their first order."""
+        self.left.extendleft(batch for batch, _ in reversed(self.acknowledged))
+        self.acknowledged.clear()
+        self.in_flight = False
+        self.retry_at = 0.0
+
+    def replace_first(self, parts: Sequence[ResultBatch]) -> None:
+        """Send these in place of the first batch that is left."""
+        self.left.popleft()
+        self.left.extendleft(reversed(parts))
+
+
+def transaction_batches(
+    topics: ResultTopics,
+    records: Iterable[PublishedRecord],
+    compression: int,
+    timestamp: int,
+    sink: ResultSink,
+) -> list[tuple[TopicPartition, ResultBatch]]:
+    """The batches of records whose topics are known. Raises PublishError."""
+    batches: list[tuple[TopicPartition, ResultBatch]] = []
+    last: dict[TopicPartition, ResultBatch] = {}
+    for record in records:
+        number, topic = record.partition, topics[record.topic]
+        if number is None:
+            number = topic.partition_of(record.key)
+        elif not 0 <= number < topic.count:
+            why = f"there is no partition {number}: it has {topic.count}"
+            raise PublishError(record.topic, why, of_record=True)
+        partition = TopicPartition(record.topic, number)
+        at = timestamp if record.timestamp is None else record.timestamp
+        content = (at, record.key, record.value, record.headers, sink, record)
+        batch = last.get(partition)
+        if batch is None or not batch.append(*content):
+            if batch is not None:
+                topic.partitioner.batch_closed(number, topic.led, topic.count)
+            batch = last[partition] = ResultBatch(_NEVER, compression, transactional=True)
+            batch.append(*content)
+            batches.append((partition, batch))
+    for _, batch in batches:
+        batch.close()
+    return batches
+
+
+class Transaction:
+    """Batches that become visible together, or not at all. ``error``: why it is to fail; None while
+    it may be committed. ``give_up_at``: when it fails if it is not committed by then."""
+
+    def __init__(
+        self, batches: Iterable[tuple[TopicPartition, ResultBatch]], give_up_at: float
+    ) -> None:
+        self.partitions: dict[TopicPartition, PartitionBatches] = {}
+        for partition, batch in batches:
+            if partition not in self.partitions:
+                self.partitions[partition] = PartitionBatches(partition)
+            self.partitions[partition].left.append(batch)
+        self.give_up_at = give_up_at
+        self.error: Exception | None = None
+        # Those that the coordinator has added to it.
+        self.added: set[TopicPartition] = set()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether each batch is acknowledged."""
+        return not any(batches.left for batches in self.partitions.values())
+
+    @property
+    def missing(self) -> list[TopicPartition]:
+        """Its partitions that the coordinator has not added."""
+        return [partition for partition in self.partitions if partition not in self.added]
+
+    def begin_again(self) -> None:
+        """Nothing of it is visible: all is left to do."""
+        self.added.clear()
+        for batches in self.partitions.values():
+            batches.begin_again()
+
+    def committed(self) -> None:
+        """Report to the sinks of the batches."""
+        for partition, batches in self.partitions.items():
+            for batch, offset in batches.acknowledged:
+                batch.acknowledged(partition, offset)
+
+    def failed(self, error: Exception) -> None:
+        """Report the error to the sinks of the batches."""
+        for batches in self.partitions.values():
+            batches.begin_again()
+            for batch in batches.left:
+                batch.failed(error)

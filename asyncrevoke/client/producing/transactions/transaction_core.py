@@ -1,0 +1,613 @@
+"""Decides what a transactional producer sends, and what follows from each response. No I/O.
+
+A transaction is complete before its first request: all of its batches are known. Then
+
+    begin
+    below transaction.version 2: AddPartitionsToTxn with all partitions
+    Produce, one batch of each partition at a time, until each is acknowledged
+    EndTxn (commit)
+
+A request that may have been processed without a response is sent again as it was. After any other
+failure nothing may become visible: EndTxn (abort), and the transaction is done again or fails.
+``state_table.py`` says which state follows, ``error_table.py`` what a response means.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnResponse
+from kio.schema.end_txn.v5.response import EndTxnResponse
+from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
+from kio.schema.produce.v8.response import ProduceResponse
+
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Replied
+from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
+from asyncrevoke.client.errors import ProducerFencedError, PublishError, TransactionError
+from asyncrevoke.client.producing.error_table import (
+    TOO_LARGE,
+    ProduceAction,
+    action_for,
+    rejection,
+)
+from asyncrevoke.client.producing.requests import (
+    find_producer_contradiction,
+    partition_responses,
+    produce_request,
+)
+from asyncrevoke.client.producing.transactions.coordinator import TransactionCoordinator
+from asyncrevoke.client.producing.transactions.error_table import (
+    ABORT_ERRORS,
+    ADD_ERRORS,
+    COMMIT_ERRORS,
+    COMMIT_ERRORS_IMPLICIT,
+    INIT_ERRORS,
+    PRODUCE_ERRORS,
+    Action,
+    refusal,
+)
+from asyncrevoke.client.producing.transactions.requests import (
+    IMPLICIT,
+    add_partitions,
+    added_errors,
+    end_transaction,
+    init_producer_id,
+    may_fence_itself,
+)
+from asyncrevoke.client.producing.transactions.state_table import TRANSITIONS, Event, State
+from asyncrevoke.client.producing.transactions.transaction import TransactionRequest
+from asyncrevoke.client.protocol.messages import (
+    ApiVersionsResponse,
+    EntityResponse,
+    ErrorCode,
+    FindCoordinatorResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from asyncrevoke.client.core.io.effects import Node
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.producing.queueing.result_topics import ResultTopics
+    from asyncrevoke.client.producing.requests import PartitionResponse
+    from asyncrevoke.client.producing.transactions.transaction import (
+        PartitionBatches,
+        Transaction,
+    )
+    from asyncrevoke.client.protocol.messages import Request
+
+_NEVER: Final = float("inf")
+_ZSTD: Final = 4
+_RETRIES: Final = (ProduceAction.RETRY, ProduceAction.RETRY_IN_DOUBT, ProduceAction.REFRESH)
+_FENCED: Final = (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch)
+_MAY_BE_PROCESSED: Final = (ErrorCode.request_timed_out, ErrorCode.unknown_server_error)
+# Seconds in which a request that got no response may still be processed.
+_LATE: Final = 60.0
+# Most bytes of one Produce request.
+_REQUEST_BYTES: Final = 4 * 1024 * 1024
+# Seconds that the coordinator may take, beyond the transaction's timeout, to abort it: it looks
+# every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+_ABORTED_WITHIN: Final = 20.0
+
+
+class TransactionCore:
+    """One transaction at a time, of the producer with this transactional id.
+
+    Whoever owns ``topics`` requests their metadata. ``timeout``: seconds after which the
+    coordinator aborts a transaction that has not ended. ``ended`` is called when the present
+    transaction has ended; its sinks have been told before. ``last_failure`` is the reason of the
+    last failed request, for errors.
+    """
+
+    def __init__(
+        self,
+        topics: ResultTopics,
+        transactional_id: str,
+        *,
+        timeout: float,
+        request_timeout: float,
+        metadata_max_age: float,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._topics = topics
+        self.transactional_id = transactional_id
+        self._timeout = timeout
+        self._request_timeout = request_timeout
+        self._metadata_max_age = metadata_max_age
+        self._ended = ended
+        self.state = State.UNINITIALIZED
+        self.last_failure = "no broker has responded"
+        # Why every transaction fails, in the state FATAL.
+        self.fatal: Exception | None = None
+        self._transaction: Transaction | None = None
+        self._coordinator = TransactionCoordinator(transactional_id, self._topics)
+        self._producer_id = self._epoch = -1
+        # The next sequence number of each partition, in this epoch.
+        self._numbers: dict[TopicPartition, int] = {}
+        # Whether a request of this epoch may still arrive late.
+        self._in_doubt = False
+        # Whether being fenced may follow from a late request of this producer.
+        self._fenced_by_itself_until = 0.0
+        # Whether EndTxn (commit) of the present transaction may have been processed.
+        self._commit_in_doubt = False
+        # The one that the present epoch was begun with.
+        self._used_version = 0
+        self._give_up_at = _NEVER
+        self._busy: set[int] = set()
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    @property
+    def is_free(self) -> bool:
+        """Whether :meth:`begin` may be called."""
+        return self._transaction is None
+
+    def begin(self, transaction: Transaction) -> None:
+        """Write and commit this. Call :meth:`requests` after it."""
+        assert self._transaction is None
+        self._transaction = transaction
+        if self.fatal is not None:
+            self._fail(self.fatal)
+
+    def cancel(self) -> None:
+        """Abort the present transaction if its commit was not sent."""
+        transaction = self._transaction
+        if transaction is not None and transaction.error is None:
+            self._give_up(TransactionError("the commit was cancelled"))
+
+    def fail_all(self, error: Exception) -> None:
+        """Every transaction fails with this error from now on."""
+        self.fatal, self.state = error, State.FATAL
+        if self._transaction is not None:
+            self._fail(error)
+
+    def _give_up(self, error: Exception) -> None:
+        transaction = self._transaction
+        assert transaction is not None
+        match self.state:
+            case State.ADDING | State.PRODUCING:
+                transaction.error = error
+                self._become(Event.REFUSED)
+            case State.COMMITTING:
+                pass
+            case State.ABORTING:
+                transaction.error = transaction.error or error
+            case _:
+                self._fail(error)
+
+    def _become(self, event: Event) -> None:
+        self.state = TRANSITIONS[self.state][event]
+        self._coordinator.step_done()
+
+    def _begin_again(self) -> None:
+        """Nothing of the transaction is visible: it fails, or begins again when it can."""
+        transaction = self._transaction
+        if transaction is None:
+            return
+        if transaction.error is not None:
+            self._fail(transaction.error)
+            return
+        transaction.begin_again()
+
+    def _fail(self, error: Exception) -> None:
+        transaction, self._transaction = self._transaction, None
+        assert transaction is not None
+        transaction.failed(error)
+        self._ended()
+
+    def _start(self, now: float, transaction: Transaction) -> None:
+        """A producer id is known: begin with the first request of the transaction."""
+        for partition, batches in transaction.partitions.items():
+            batches.number = self._numbers.get(partition, 0)
+        self._commit_in_doubt = False
+        self._give_up_at = now + self._timeout + _ABORTED_WITHIN
+        self._become(Event.BEGUN if self._is_implicit else Event.BEGUN_EXPLICIT)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def requests(self, now: float) -> list[TransactionRequest]:
+        """The requests to send now. Call :meth:`response_received` for each."""
+        self._expire(now)
+        outgoing: list[TransactionRequest] = []
+        transaction = self._transaction
+        if self.state is State.READY and transaction is not None:
+            self._coordinator.forget_version(older_than=now - self._metadata_max_age)
+            if self._coordinator.version is not None:
+                self._start(now, transaction)
+        if self.state is State.PRODUCING and transaction is not None:
+            outgoing += self._produce_requests(now, transaction)
+        elif self.state is State.ABORTING and transaction is not None:
+            self._abort_nothing(transaction)
+        if not self._coordinator.is_asked and self._coordinator.retry_at <= now:
+            outgoing += self._coordinator_request()
+        return outgoing
+
+    def _abort_nothing(self, transaction: Transaction) -> None:
+        """Below transaction.version 2, EndTxn without any partition is an error."""
+        if not (self._is_implicit or transaction.added or self._in_doubt):
+            self._epoch_ended(transaction, None)
+            self._begin_again()
+
+    def _coordinator_request(self) -> Iterator[TransactionRequest]:
+        """The next request to the coordinator, if one is due."""
+        transaction, message = self._transaction, self._next_message()
+        if message is not None:
+            yield self._coordinator.ask(message)
+        elif (
+            transaction is not None
+            and self._coordinator.version is None
+            and self.state in (State.UNINITIALIZED, State.READY)
+        ):
+            yield self._coordinator.ask(None)
+
+    def _next_message(self) -> Request | None:
+        transaction, identity = self._transaction, (self._producer_id, self._epoch)
+        match self.state:
+            case State.UNINITIALIZED if transaction and self._coordinator.version is not None:
+                return init_producer_id(self.transactional_id, self._timeout)
+            case State.BUMPING:
+                return init_producer_id(self.transactional_id, self._timeout, *identity)
+            case State.ADDING if transaction is not None:
+                return add_partitions(self.transactional_id, *identity, transaction.missing)
+            case State.COMMITTING | State.ABORTING if transaction is not None:
+                if any(batches.in_flight for batches in transaction.partitions.values()):
+                    return None
+                return end_transaction(
+                    self.transactional_id,
+                    *identity,
+                    committed=self.state is State.COMMITTING,
+                    version=self._used_version,
+                )
+            case _:
+                return None
+
+    def _produce_requests(
+        self, now: float, transaction: Transaction
+    ) -> Iterator[TransactionRequest]:
+        by_leader: dict[Node, list[PartitionBatches]] = {}
+        sizes: dict[Node, int] = {}
+        for partition, batches in transaction.partitions.items():
+            if batches.in_flight or batches.retry_at > now or not batches.left:
+                continue
+            leader = self._topics.leader(self._topics[partition.topic], partition.partition)
+            if leader is None:
+                self._topics.refresh(now)
+                continue
+            if leader.node_id in self._busy:
+                continue
+            size = sizes.get(leader, 0)
+            if size and size + batches.left[0].size > _REQUEST_BYTES:
+                continue
+            sizes[leader] = size + batches.left[0].size
+            by_leader.setdefault(leader, []).append(batches)
+        for leader, parts in by_leader.items():
+            ids = self._topics.ids(batches.partition for batches in parts)
+            self._busy.add(leader.node_id)
+            content = [(p.partition, p.start(self._producer_id, self._epoch)) for p in parts]
+            message = produce_request(
+                content,
+                self._request_timeout,
+                ids if self._is_implicit else None,
+                transactional_id=self.transactional_id,
+            )
+            yield TransactionRequest(leader, message, tuple(parts))
+
+    def next_at(self, now: float) -> float:
+        """When to call :meth:`requests` again if no response comes before."""
+        due = _NEVER
+        transaction = self._transaction
+        if transaction is None and self.state is not State.BUMPING:
+            return due
+        if not self._coordinator.is_asked and self._coordinator.retry_at > now:
+            due = min(due, self._coordinator.retry_at)
+        if transaction is not None:
+            due = min(due, self._deadline(transaction))
+            for batches in transaction.partitions.values():
+                if not batches.in_flight and batches.left and batches.retry_at > now:
+                    due = min(due, batches.retry_at)
+        return due
+
+    def _deadline(self, transaction: Transaction) -> float:
+        ending = self.state in (State.COMMITTING, State.ABORTING)
+        return self._give_up_at if ending else transaction.give_up_at
+
+    def _expire(self, now: float) -> None:
+        transaction = self._transaction
+        if transaction is None or now < self._deadline(transaction):
+            return
+        match self.state:
+            case State.COMMITTING:
+                self._doubtful()
+            case State.ABORTING:
+                transaction.error = transaction.error or TransactionError(self.last_failure)
+                self._become(Event.ENDED_IN_DOUBT)
+                self._begin_again()
+            case _:
+                why = f"not committed in time: {self.last_failure}"
+                self._give_up(TransactionError(why))
+
+    # --- responses -------------------------------------------------------------------------------
+
+    def response_received(
+        self, now: float, outgoing: TransactionRequest, reply: Replied | Failed
+    ) -> None:
+        """Process the response of a request, or its failure."""
+        if isinstance(reply, Replied):
+            wrong = find_producer_contradiction(outgoing.message, reply.message)
+            if wrong is not None:
+                detail = f"a broker has sent an impossible response: {wrong}"
+                reply = Failed(reply.request_id, FailureKind.MALFORMED, detail)
+        failed = reply if isinstance(reply, Failed) else None
+        if failed is not None:
+            self.last_failure = failed.detail or failed.kind.value
+        message = reply.message if isinstance(reply, Replied) else None
+        if outgoing.batches:
+            self._busy.discard(outgoing.node.node_id)
+            self._produced(now, outgoing.batches, message, failed)
+            return
+        self._coordinator.answered()
+        if failed is not None:
+            self._coordinator_failed(now, outgoing.message, failed)
+        elif isinstance(message, FindCoordinatorResponse):
+            self._found(now, message)
+        elif isinstance(message, ApiVersionsResponse):
+            self._versions_received(now, message)
+        elif isinstance(message, EntityResponse):
+            self._coordinator_replied(now, message.entity)
+
+    def _coordinator_failed(self, now: float, message: Request, failed: Failed) -> None:
+        if failed.kind in FATAL_FAILURES:
+            self._refused(now, fatal_error(failed))
+            return
+        if failed.kind is not FailureKind.UNREACHABLE:
+            self._in_doubt |= self.state in (State.ADDING, State.ABORTING, State.COMMITTING)
+            self._commit_in_doubt |= self.state is State.COMMITTING
+            if may_fence_itself(message) or now < self._fenced_by_itself_until:
+                self._fenced_by_itself_until = now + _LATE
+        self._coordinator.again(now, find=True)
+
+    def _found(self, now: float, response: FindCoordinatorResponse) -> None:
+        if response.error is not ErrorCode.none:
+            self.last_failure = refusal(response.error)
+        if not self._coordinator.found(now, response):
+            self._refused(now, TransactionError(f"{self.transactional_id}: {self.last_failure}"))
+
+    def _versions_received(self, now: float, response: ApiVersionsResponse) -> None:
+        self._coordinator.versions_received(now, response)
+        version = self._coordinator.version
+        if self.state is State.READY and version not in (None, self._used_version):
+            # It changes between transactions only, and with the epoch.
+            self._become(Event.FENCED)
+
+    def _coordinator_replied(self, now: float, response: object) -> None:
+        match self.state, response:
+            case State.UNINITIALIZED | State.BUMPING, InitProducerIdResponse():
+                self._initialized(now, response)
+            case State.ADDING, AddPartitionsToTxnResponse():
+                self._added(now, added_errors(response))
+            case State.COMMITTING, EndTxnResponse():
+                self._commit_ended(now, response)
+            case State.ABORTING, EndTxnResponse():
+                self._abort_ended(now, response)
+            case _:
+                # Of a state that the deadline has ended.
+                self._in_doubt = True
+
+    def _initialized(self, now: float, response: InitProducerIdResponse) -> None:
+        error = response.error_code
+        action = INIT_ERRORS.get(error, Action.REFUSED)
+        if action is Action.DONE:
+            self._producer_id, self._epoch = response.producer_id, response.producer_epoch
+            self._used_version = self._coordinator.version or 0
+            self._numbers.clear()
+            self._in_doubt = False
+            self._become(Event.INITIALIZED)
+            return
+        self.last_failure = refusal(error)
+        if error in _FENCED and now < self._fenced_by_itself_until:
+            action, self._fenced_by_itself_until = Action.ID_EXPIRED, 0.0
+        if action is Action.ID_EXPIRED and self.state is State.BUMPING:
+            self._become(Event.ID_EXPIRED)
+        elif action in (Action.REFUSED, Action.ID_EXPIRED):
+            kind = ProducerFencedError if error in _FENCED else TransactionError
+            self._refused(now, kind(f"{self.transactional_id}: {refusal(error)}"))
+        else:
+            self._coordinator.again(now, find=action is Action.FIND)
+
+    def _refused(self, now: float, error: Exception) -> None:
+        """No further transaction can succeed, or this one cannot."""
+        if self.state in (State.COMMITTING, State.ABORTING):
+            # Whatever the connection's fault is, EndTxn may succeed on another one.
+            self._coordinator.again(now, find=True)
+            return
+        self.fail_all(error)
+
+    def _added(self, now: float, errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        transaction = self._transaction
+        assert transaction is not None
+        again, find = False, False
+        for partition in transaction.missing:
+            error = errors.get(partition, ErrorCode.operation_not_attempted)
+            match ADD_ERRORS.get(error, Action.REFUSED):
+                case Action.DONE:
+                    transaction.added.add(partition)
+                case Action.REFUSED:
+                    transaction.error = PublishError(partition.topic, refusal(error))
+                case Action.FENCED:
+                    self._fenced(Event.FENCED)
+                    return
+                case Action.ID_EXPIRED:
+                    self._fenced(Event.ID_EXPIRED)
+                    return
+                case Action.REDO:
+                    self._become(Event.REFUSED)
+                    return
+                case action:
+                    again, find = True, find or action is Action.FIND
+                    self.last_failure = refusal(error)
+                    if action is Action.REFRESH:
+                        self._topics.refresh(now)
+        if transaction.error is not None:
+            self._become(Event.REFUSED)
+        elif again:
+            self._coordinator.again(now, find=find)
+        else:
+            self._become(Event.ADDED)
+
+    def _fenced(self, event: Event) -> None:
+        """The coordinator has aborted the transaction, or another producer has its id."""
+        self._become(event)
+        self._begin_again()
+
+    # --- Produce -------------------------------------------------------------------------------
+
+    def _produced(
+        self,
+        now: float,
+        parts: Sequence[PartitionBatches],
+        message: object,
+        failed: Failed | None,
+    ) -> None:
+        responses: Mapping[TopicPartition, PartitionResponse] = {}
+        if isinstance(message, EntityResponse) and isinstance(message.entity, ProduceResponse):
+            responses = partition_responses(message.entity)
+        transaction = self._transaction
+        for batches in parts:
+            response = responses.get(batches.partition)
+            if response is None:
+                batches.retry(now)
+                unsent = failed is not None and failed.kind is FailureKind.UNREACHABLE
+                self._in_doubt |= not unsent
+                self._topics.refresh(now)
+            elif transaction is not None and batches in transaction.partitions.values():
+                self._batch_ended(now, transaction, batches, response)
+        if self.state is not State.PRODUCING or transaction is None:
+            return
+        if failed is not None and failed.kind in FATAL_FAILURES:
+            transaction.error = PublishError(parts[0].partition.topic, self.last_failure)
+            self._become(Event.REFUSED)
+        elif transaction.is_written:
+            self._become(Event.WRITTEN)
+
+    def _batch_ended(
+        self,
+        now: float,
+        transaction: Transaction,
+        batches: PartitionBatches,
+        response: PartitionResponse,
+    ) -> None:
+        action = PRODUCE_ERRORS.get(response.error)
+        if action is None:
+            action = self._by_produce_table(now, transaction, batches, response)
+        else:
+            batches.retry(now)
+            self.last_failure = f"the broker responds with {response.error.name}"
+        if self.state is not State.PRODUCING:
+            return
+        match action:
+            case Action.FENCED:
+                self._fenced(Event.FENCED)
+            case Action.ID_EXPIRED:
+                self._fenced(Event.ID_EXPIRED)
+            case Action.REDO:
+                self._in_doubt = True
+                self._become(Event.REFUSED)
+            case Action.REFUSED:
+                self._become(Event.REFUSED)
+            case _:
+                pass
+
+    def _by_produce_table(
+        self,
+        now: float,
+        transaction: Transaction,
+        batches: PartitionBatches,
+        response: PartitionResponse,
+    ) -> Action:
+        error, detail, offset = response
+        batch, action = batches.left[0], action_for(error)
+        if action is ProduceAction.ACKNOWLEDGED:
+            batches.written(offset)
+            return Action.DONE
+        batches.retry(now)
+        self.last_failure = f"the broker responds with {error.name}"
+        if action in _RETRIES:
+            self._in_doubt |= action is ProduceAction.RETRY_IN_DOUBT
+            if action is ProduceAction.REFRESH:
+                self._topics.refresh(now)
+            return Action.AGAIN
+        # A broker commits a transaction even after it has refused one of its batches.
+        if action is ProduceAction.SPLIT and batch.count > 1:
+            batches.replace_first(batch.halves())
+        elif error in TOO_LARGE and batch.compression != _ZSTD:
+            batches.replace_first([batch.with_compression(_ZSTD)])
+        else:
+            transaction.error = PublishError(
+                batches.partition.topic,
+                rejection(error, detail),
+                of_record=action is ProduceAction.SPLIT,
+            )
+        return Action.REFUSED
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _commit_ended(self, now: float, response: EndTxnResponse) -> None:
+        table = COMMIT_ERRORS_IMPLICIT if self._is_implicit else COMMIT_ERRORS
+        action = table.get(response.error_code, Action.DOUBTFUL)
+        if action is Action.FENCED:
+            action = Action.DOUBTFUL if self._commit_in_doubt else Action.ABORTED
+        match action:
+            case Action.DONE:
+                transaction, self._transaction = self._transaction, None
+                assert transaction is not None
+                self._epoch_ended(transaction, response)
+                transaction.committed()
+                self._ended()
+            case Action.REDO:
+                self._become(Event.REFUSED)
+            case Action.ABORTED:
+                self._become(Event.ABORTED_BY_COORDINATOR)
+                self._begin_again()
+            case Action.DOUBTFUL:
+                self.last_failure = refusal(response.error_code)
+                self._doubtful()
+            case _:
+                self._commit_in_doubt |= response.error_code in _MAY_BE_PROCESSED
+                self.last_failure = refusal(response.error_code)
+                self._coordinator.again(now, find=action is Action.FIND)
+
+    def _doubtful(self) -> None:
+        self._become(Event.DOUBTFUL)
+        why = f"it is not known whether the transaction was committed: {self.last_failure}"
+        self._fail(TransactionError(why, in_doubt=True))
+
+    def _abort_ended(self, now: float, response: EndTxnResponse) -> None:
+        match ABORT_ERRORS.get(response.error_code, Action.REFUSED):
+            case Action.DONE:
+                assert self._transaction is not None
+                self._epoch_ended(self._transaction, response)
+                self._begin_again()
+            case Action.FENCED:
+                self._fenced(Event.FENCED)
+            case Action.ID_EXPIRED:
+                self._fenced(Event.ID_EXPIRED)
+            case Action.REFUSED:
+                error = TransactionError(f"{self.transactional_id}: {refusal(response.error_code)}")
+                self.fail_all(error)
+            case action:
+                self.last_failure = refusal(response.error_code)
+                self._coordinator.again(now, find=action is Action.FIND)
+
+    def _epoch_ended(self, transaction: Transaction, response: EndTxnResponse | None) -> None:
+        """EndTxn is acknowledged, or was not needed: take the next epoch if the response has it."""
+        for partition, batches in transaction.partitions.items():
+            self._numbers[partition] = batches.number
+        if response is not None and self._is_implicit and response.producer_id >= 0:
+            self._producer_id, self._epoch = response.producer_id, response.producer_epoch
+            self._numbers.clear()
+            self._in_doubt = False
+        self._become(Event.ENDED_IN_DOUBT if self._in_doubt else Event.ENDED)
+
+    @property
+    def _is_implicit(self) -> bool:
+        return self._used_version >= IMPLICIT
