@@ -80,8 +80,8 @@ class FairShare:
             for number, entry in enumerate(turn):
                 key, source = entry
                 more = number < odd
-                records, has_more, follow_up = result = source.take(share + more)
-                if records:
+                result = source.take(share + 1 if more else share)
+                if records := result.records:
                     limit -= len(records)
                     if key in taken:
                         taken[key] += records
@@ -91,9 +91,9 @@ class FairShare:
                     del ring[key]
                     ring[key] = source
                     (got_more if more and share else served).append(entry)
-                if not has_more:
+                if not result.has_more:
                     del ring[key]
-                if follow_up:
+                if result.follow_up:
                     to_follow.append((source, result))
             for key, source in got_more:
                 if key in ring:

@@ -4,13 +4,13 @@ records from."""
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.fetch.delayed_topic import DueRecords, TopicDelay
 from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.client.errors import CorruptRecordError
-from asyncrevoke.client.model import Record, UnreadableRecord
+from asyncrevoke.client.model import Record, UnreadableRecord, Value
 from asyncrevoke.client.protocol.messages import FetchPartition
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class FollowUp(Enum):
     PASSED = "passed"  # The position has passed batches without records to deliver.
 
 
-class Taken(NamedTuple):
+class Taken(Value, frozen=True):
     """What a poll has taken from one partition; ``has_more``: whether its buffer has more."""
 
     records: list[Record]

@@ -481,12 +481,14 @@ class Fetcher:
 
     def records_taken(self, now: float, cursor: PartitionCursor) -> None:
         """Fetch it again if its buffer has room now."""
-        self._background_decoding.buffer_changed(cursor)
-        self.memory.recount(cursor)
         buffer, needed_fetch = cursor.instance.buffer, cursor.filling
-        if cursor.empty:
+        self.memory.recount(cursor)
+        if buffer is None or not buffer.buffered:
             # If its end was out of range, fetch again to see whether it still is.
             cursor.set_out_of_range(None)
-        elif buffer is not None and self.memory.needs_fetch(cursor, buffer) is needed_fetch:
-            return
+        else:
+            if buffer.awaits_decoding:
+                self._background_decoding.buffer_changed(cursor)
+            if self.memory.needs_fetch(cursor, buffer) is needed_fetch:
+                return
         self.place(now, cursor)

@@ -134,17 +134,16 @@ class MemoryBudget:
 
     def recount(self, cursor: PartitionCursor) -> None:
         """Count the buffer of this cursor again."""
-        buffer = cursor.instance.buffer
-        if buffer is None:
-            self._count(cursor, 0, 0, 0)
-        else:
-            self._count(cursor, buffer.size, buffer.viewed, buffer.buffered)
+        self._count(cursor, cursor.instance.buffer)
 
     def forget(self, cursor: PartitionCursor) -> None:
         """Count the buffer of this cursor no longer."""
-        self._count(cursor, 0, 0, 0)
+        self._count(cursor, None)
 
-    def _count(self, cursor: PartitionCursor, size: int, viewed: int, records: int) -> None:
+    def _count(self, cursor: PartitionCursor, buffer: RecordBuffer | None) -> None:
+        size = viewed = records = 0
+        if buffer is not None:
+            size, viewed, records = buffer.size, buffer.viewed, buffer.buffered
         before, viewed_before, records_before = cursor.set_counted(size, viewed, records)
         self._buffered += size - before
         self._viewed += viewed - viewed_before

@@ -311,10 +311,11 @@ class Assignment:
 
     def complete_pending(self, instance: PartitionInstance) -> None:
         """Complete every returned record of the instance that no task runs."""
-        for tracker in (*instance.former_trackers.values(), instance.tracker):
-            if tracker is not None:
-                self.in_flight -= tracker.complete_pending()
+        if instance.tracker is not None:
+            self.in_flight -= instance.tracker.complete_pending()
         if instance.former_trackers:
+            for tracker in instance.former_trackers.values():
+                self.in_flight -= tracker.complete_pending()
             self.forget_completed_trackers(instance)
 
     def position(self, instance: PartitionInstance) -> int | None:

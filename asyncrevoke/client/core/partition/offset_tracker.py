@@ -341,10 +341,11 @@ class OffsetTracker(OffsetFlags):
 
     def complete_pending(self) -> int:
         """Complete all pending records except those that tasks run; returns how many."""
-        ended, self.untracked = self.in_flight - self.held, 0
+        ended, self.untracked = self._open + self.untracked - self.held, 0
         self._slices.clear()
         if not (self.held or self._abandoned):
-            self._clear()
+            if self._flags:
+                self._clear()
         elif self.held < self._open:
             self._open = self.held
             self._flags = self._flags.translate(COMPLETE_PENDING)
