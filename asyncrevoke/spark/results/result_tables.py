@@ -7,7 +7,6 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from msgspec import inspect
-from pyspark.sql import DataFrame
 
 from asyncrevoke.client.config.annotations import expanded
 from asyncrevoke.client.errors import ConfigError
@@ -18,7 +17,8 @@ from asyncrevoke.spark.reading.offsets import OffsetRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyspark.sql import Column, SparkSession
+    # Only the tables need pyspark, not what says which types of Spark they have.
+    from pyspark.sql import Column, DataFrame, SparkSession  # noqa: TC004
 
     from asyncrevoke.spark.replays.report import ReplayReport
 

@@ -55,7 +55,9 @@ def used_versions(
         broker_versions: dict[int, tuple[int, int]],
         *,
         by_id: bool,
+        highest: int,
     ) -> int:
+        assert highest == messages.NEWEST
         choose(message_type, broker_versions)
         lowest, highest = broker_versions[codec.api_key(message_type)]
         supported = codec.versions(message_type)
