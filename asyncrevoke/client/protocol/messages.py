@@ -13,6 +13,7 @@ import msgspec
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import RequestPayload, ResponsePayload
 
+from asyncrevoke.client.config.software import __version__
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffer
 
@@ -416,6 +417,12 @@ class ApiVersionsRequest(Request, frozen=True, kw_only=True):
     cluster_id: str | None = None
     node_id: int = -1
     highest_version: int = NEWEST
+
+
+# Asks for the features of the cluster: later versions need the broker that is expected.
+FEATURES_REQUEST: Final = ApiVersionsRequest(
+    software_name="asyncrevoke", software_version=__version__, highest_version=3
+)
 
 
 class ApiVersionsResponse(Response, frozen=True, kw_only=True):

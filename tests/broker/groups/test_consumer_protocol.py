@@ -480,3 +480,18 @@ async def test_a_broker_without_the_consumer_protocol_is_an_error_that_names_the
     assert isinstance(error, UnsupportedVersionError)
     assert "group.coordinator.rebalance.protocols" in str(error)
     assert '"auto"' in str(error)
+
+
+async def test_a_cluster_with_group_version_0_is_told_to_raise_it() -> None:
+    with KafkaBroker(features={"group.version": 0}) as broker:
+        broker.create_topic("orders")
+        async with Consumer(
+            "orders",
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="billing",
+            group_protocol="consumer",
+        ) as consumer:
+            with pytest.raises(UnsupportedVersionError) as raised:
+                await anext(aiter(consumer))
+    assert "the brokers must have the feature group.version=1" in str(raised.value)
+    assert "rebalance.protocols" not in str(raised.value)

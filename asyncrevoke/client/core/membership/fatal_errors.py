@@ -16,7 +16,7 @@ from asyncrevoke.client.printable import printable
 from asyncrevoke.client.protocol.messages import DescribeGroupsResponse, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from asyncrevoke.client.config import ConsumerConfig
 
@@ -128,15 +128,24 @@ def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) 
             return InconsistentGroupError(f"{group} rejects this member: {error.name} ({detail})")
 
 
-def no_consumer_protocol(group_id: str, detail: str) -> FatalError:
-    """The exception if a coordinator has rejected a request of KIP-848, which it offers."""
+def no_consumer_protocol(
+    group_id: str, detail: str, features: Mapping[str, int] | None
+) -> FatalError:
+    """The exception if a coordinator has rejected a request of KIP-848, which it offers. The
+    ``features`` of the cluster are None if it has not told them."""
     why = f" ({detail.removesuffix('.')})" if detail else ""
+    feature = (
+        "the feature group.version=1 (kafka-features.sh upgrade --feature group.version=1), which "
+        "Apache Kafka 4.0 and later has"
+    )
+    protocols = "`consumer` in group.coordinator.rebalance.protocols"
+    if features is None:
+        lacks = f"{feature}, and {protocols}"
+    else:
+        lacks = protocols if features.get("group.version", 0) else feature
     return UnsupportedVersionError(
-        f"{_cannot_use_kip_848(group_id)}{why}: the "
-        "brokers must be Apache Kafka 4.0 or later, with the feature group.version=1 "
-        "(kafka-features.sh upgrade --feature group.version=1) and `consumer` in "
-        'group.coordinator.rebalance.protocols; "auto" falls back on the classic protocol without '
-        'these, and "classic" does without'
+        f"{_cannot_use_kip_848(group_id)}{why}: the brokers must have {lacks}; "
+        '"auto" falls back on the classic protocol without it, and "classic" does without'
     )
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from asyncrevoke.client.backoff import Backoff
-from asyncrevoke.client.config.software import __version__
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.producing.transactions.error_table import FIND_ERRORS, Action
 from asyncrevoke.client.producing.transactions.requests import offered_transaction_version
 from asyncrevoke.client.producing.transactions.transaction import TransactionRequest
 from asyncrevoke.client.protocol.messages import (
-    ApiVersionsRequest,
+    FEATURES_REQUEST,
     ErrorCode,
     FindCoordinatorRequest,
 )
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
         FindCoordinatorResponse,
         Request,
     )
-
-# Its response has the features of the cluster; later versions name the broker that is expected.
-_FEATURES: Final = ApiVersionsRequest(
-    software_name="asyncrevoke", software_version=__version__, highest_version=3
-)
 
 
 class TransactionCoordinator:
@@ -54,7 +48,7 @@ class TransactionCoordinator:
         if self._node is None:
             find = FindCoordinatorRequest(transactional_id=self._transactional_id)
             return TransactionRequest(self._topics.any_node(), find)
-        return TransactionRequest(self._node, message or _FEATURES)
+        return TransactionRequest(self._node, message or FEATURES_REQUEST)
 
     def answered(self) -> None:
         """The request in flight has ended."""

@@ -38,7 +38,8 @@ class Event(enum.Enum):
     FENCED = "fenced"  # the epoch is not the present one: the coordinator has aborted, or another
     # producer has the transactional id
     ENDED = "ended"  # EndTxn is acknowledged
-    ENDED_IN_DOUBT = "ended in doubt"  # EndTxn is acknowledged, and an earlier request may be late
+    # EndTxn is acknowledged, and an earlier request may still arrive.
+    ENDED_WITH_LATE_REQUEST = "ended with late request"
     ABORTED_BY_COORDINATOR = "aborted by coordinator"  # after transaction.timeout.ms
     DOUBTFUL = "doubtful"  # whether the commit took place cannot be told
 
@@ -67,14 +68,14 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
     },
     _S.COMMITTING: {
         _E.ENDED: _S.READY,
-        _E.ENDED_IN_DOUBT: _S.BUMPING,
+        _E.ENDED_WITH_LATE_REQUEST: _S.BUMPING,
         _E.ABORTED_BY_COORDINATOR: _S.BUMPING,
         _E.DOUBTFUL: _S.BUMPING,
         _E.REFUSED: _S.ABORTING,
     },
     _S.ABORTING: {
         _E.ENDED: _S.READY,
-        _E.ENDED_IN_DOUBT: _S.BUMPING,
+        _E.ENDED_WITH_LATE_REQUEST: _S.BUMPING,
         _E.FENCED: _S.BUMPING,
         _E.ID_EXPIRED: _S.UNINITIALIZED,
     },

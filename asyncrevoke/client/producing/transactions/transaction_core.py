@@ -125,7 +125,7 @@ class TransactionCore:
         # The next sequence number of each partition, in this epoch.
         self._numbers: dict[TopicPartition, int] = {}
         # Whether a request of this epoch may still arrive late.
-        self._in_doubt = False
+        self._has_late_request = False
         # Whether being fenced may follow from a late request of this producer.
         self._fenced_by_itself_until = 0.0
         # Whether EndTxn (commit) of the present transaction may have been processed.
@@ -224,7 +224,7 @@ class TransactionCore:
 
     def _abort_nothing(self, transaction: Transaction) -> None:
         """Below transaction.version 2, EndTxn without any partition is an error."""
-        if not (self._is_implicit or transaction.added or self._in_doubt):
+        if not (self._is_implicit or transaction.added or self._has_late_request):
             self._epoch_ended(transaction, None)
             self._begin_again()
 
@@ -320,7 +320,7 @@ class TransactionCore:
                 self._doubtful()
             case State.ABORTING:
                 transaction.error = transaction.error or TransactionError(self.last_failure)
-                self._become(Event.ENDED_IN_DOUBT)
+                self._become(Event.ENDED_WITH_LATE_REQUEST)
                 self._begin_again()
             case _:
                 why = f"not committed in time: {self.last_failure}"
@@ -360,7 +360,7 @@ class TransactionCore:
             self._refused(now, fatal_error(failed))
             return
         if failed.kind is not FailureKind.UNREACHABLE:
-            self._in_doubt |= self.state in (State.ADDING, State.ABORTING, State.COMMITTING)
+            self._has_late_request |= self.state in (State.ADDING, State.ABORTING, State.COMMITTING)
             self._commit_in_doubt |= self.state is State.COMMITTING
             if may_fence_itself(message) or now < self._fenced_by_itself_until:
                 self._fenced_by_itself_until = now + _LATE
@@ -391,7 +391,7 @@ class TransactionCore:
                 self._abort_ended(now, response)
             case _:
                 # Of a state that the deadline has ended.
-                self._in_doubt = True
+                self._has_late_request = True
 
     def _initialized(self, now: float, response: InitProducerIdResponse) -> None:
         error = response.error_code
@@ -400,7 +400,7 @@ class TransactionCore:
             self._producer_id, self._epoch = response.producer_id, response.producer_epoch
             self._used_version = self._coordinator.version or 0
             self._numbers.clear()
-            self._in_doubt = False
+            self._has_late_request = False
             self._become(Event.INITIALIZED)
             return
         self.last_failure = refusal(error)
@@ -477,7 +477,7 @@ class TransactionCore:
             if response is None:
                 batches.retry(now)
                 unsent = failed is not None and failed.kind is FailureKind.UNREACHABLE
-                self._in_doubt |= not unsent
+                self._has_late_request |= not unsent
                 self._topics.refresh(now)
             elif transaction is not None and batches in transaction.partitions.values():
                 self._batch_ended(now, transaction, batches, response)
@@ -510,7 +510,7 @@ class TransactionCore:
             case Action.ID_EXPIRED:
                 self._fenced(Event.ID_EXPIRED)
             case Action.REDO:
-                self._in_doubt = True
+                self._has_late_request = True
                 self._become(Event.REFUSED)
             case Action.REFUSED:
                 self._become(Event.REFUSED)
@@ -532,7 +532,7 @@ class TransactionCore:
         batches.retry(now)
         self.last_failure = f"the broker responds with {error.name}"
         if action in _RETRIES:
-            self._in_doubt |= action is ProduceAction.RETRY_IN_DOUBT
+            self._has_late_request |= action is ProduceAction.RETRY_IN_DOUBT
             if action is ProduceAction.REFRESH:
                 self._topics.refresh(now)
             return Action.AGAIN
@@ -605,8 +605,8 @@ class TransactionCore:
         if response is not None and self._is_implicit and response.producer_id >= 0:
             self._producer_id, self._epoch = response.producer_id, response.producer_epoch
             self._numbers.clear()
-            self._in_doubt = False
-        self._become(Event.ENDED_IN_DOUBT if self._in_doubt else Event.ENDED)
+            self._has_late_request = False
+        self._become(Event.ENDED_WITH_LATE_REQUEST if self._has_late_request else Event.ENDED)
 
     @property
     def _is_implicit(self) -> bool:

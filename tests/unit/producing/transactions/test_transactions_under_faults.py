@@ -101,7 +101,7 @@ def _numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
 
 def _no_epoch_after_doubt(patch: pytest.MonkeyPatch) -> None:
     for state in (State.COMMITTING, State.ABORTING):
-        patch.setitem(TRANSITIONS[state], Event.ENDED_IN_DOUBT, State.READY)
+        patch.setitem(TRANSITIONS[state], Event.ENDED_WITH_LATE_REQUEST, State.READY)
 
 
 def _doubtful_commit_is_done_again(patch: pytest.MonkeyPatch) -> None:

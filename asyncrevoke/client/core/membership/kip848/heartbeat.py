@@ -20,12 +20,16 @@ from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed
 from asyncrevoke.client.core.io.link_silence import silence_timeout_of
 from asyncrevoke.client.model import Value
-from asyncrevoke.client.protocol.messages import ConsumerGroupHeartbeatResponse, ErrorCode
+from asyncrevoke.client.protocol.messages import (
+    FEATURES_REQUEST,
+    ConsumerGroupHeartbeatResponse,
+    ErrorCode,
+)
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.effects import Node
-    from asyncrevoke.client.core.io.outbox import Outbox, Reply
+    from asyncrevoke.client.core.io.outbox import OnReply, Outbox, Reply
     from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMembership
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
     from asyncrevoke.client.protocol.messages import (
@@ -198,6 +202,12 @@ class ConsumerGroupHeartbeat:
             self._timeout,
             lambda later, reply: self._heartbeat_response_received(later, request, now, reply),
         )
+
+    def ask_features(self, on_reply: OnReply) -> None:
+        """Ask the broker that has rejected the heartbeat for the features of the cluster."""
+        assert self._asked is not None
+        self.stop()
+        self._outbox.send(FEATURES_REQUEST, self._asked, Channel.HEARTBEAT, self._timeout, on_reply)
 
     @property
     def _timeout(self) -> float:

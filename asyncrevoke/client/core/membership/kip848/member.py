@@ -17,6 +17,7 @@ partition that is assigned again becomes a new instance.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -49,6 +50,7 @@ from asyncrevoke.client.protocol.messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
+    ApiVersionsResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ErrorCode,
@@ -353,8 +355,10 @@ class ConsumerGroupMembership:
                 self._heartbeat.send_full(now)
             case ConsumerGroupHeartbeatResponse():
                 self._handle_error(now, reply)
+            case Failed(kind=FailureKind.UNSUPPORTED, detail=detail) if self._has_fallback:
+                self._use_classic(now, detail)
             case Failed(kind=FailureKind.UNSUPPORTED, detail=detail):
-                self._unsupported(now, detail, consumer_protocol_not_sent(self._group_id, detail))
+                self.fail(now, consumer_protocol_not_sent(self._group_id, detail))
             case Failed(kind=FailureKind.AUTHENTICATION):
                 self.fail(now, fatal_error(reply))
             case _:
@@ -436,9 +440,10 @@ class ConsumerGroupMembership:
         match heartbeat_action(error, joining=joining, has_fallback=self._has_fallback):
             case HeartbeatErrorAction.REJOIN:
                 self._fenced(now, f"the coordinator responds with {error.name}")
+            case HeartbeatErrorAction.USE_CLASSIC if self._has_fallback:
+                self._use_classic(now, reply.detail)
             case HeartbeatErrorAction.USE_CLASSIC:
-                detail = reply.detail
-                self._unsupported(now, detail, no_consumer_protocol(self._group_id, detail))
+                self._heartbeat.ask_features(partial(self._features_received, reply.detail))
             case HeartbeatErrorAction.FAIL:
                 self.fail(now, consumer_group_error(error, reply.detail, self._config))
             case action:
@@ -459,10 +464,13 @@ class ConsumerGroupMembership:
             self._fenced_at = now
             self._join(now, after=_FENCED_OFTEN if again else 0.0)
 
-    def _unsupported(self, now: float, detail: str, error: FatalError) -> None:
-        if not self._has_fallback:
-            self.fail(now, error)
-            return
+    def _features_received(self, detail: str, now: float, reply: Reply) -> None:
+        """The features of the cluster say why it rejects the protocol."""
+        if self.state not in (MemberState.UNSUBSCRIBED, MemberState.LEAVING, MemberState.FATAL):
+            features = reply.features if isinstance(reply, ApiVersionsResponse) else None
+            self.fail(now, no_consumer_protocol(self._group_id, detail, features))
+
+    def _use_classic(self, now: float, detail: str) -> None:
         self._forget(MemberTransition.FENCED)
         self._known = False
         self._revocation.lose(now, self._assignment.live(), "the group protocol has changed")

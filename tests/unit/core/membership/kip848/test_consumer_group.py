@@ -20,7 +20,6 @@ from asyncrevoke.client.errors import (
     FencedInstanceError,
     GroupAuthorizationError,
     InconsistentGroupError,
-    UnsupportedVersionError,
 )
 from asyncrevoke.client.model import BrokerPattern, TopicPartition
 from asyncrevoke.client.protocol.messages import (
@@ -407,7 +406,6 @@ def test_an_idle_loop_leaves_and_comes_back() -> None:
         (ErrorCode.group_id_not_found, InconsistentGroupError, "migration.policy"),
         (ErrorCode.group_authorization_failed, GroupAuthorizationError, "grant READ"),
         (ErrorCode.fenced_instance_id, FencedInstanceError, "give each member its own"),
-        (ErrorCode.unsupported_version, UnsupportedVersionError, '"auto"'),
     ],
 )
 def test_what_a_group_rejects_for_good_is_explained(

@@ -6,19 +6,60 @@ import pytest
 from unit.core.membership.scripted_consumer_group import ScriptedConsumerGroup as Group
 
 from asyncrevoke.client.core.io.effects import FailureKind
+from asyncrevoke.client.core.membership.kip848.state_table import MemberState
 from asyncrevoke.client.errors import UnsupportedVersionError
-from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ErrorCode,
+)
 
 
-def test_brokers_with_the_feature_group_version_at_0_are_told_what_they_lack() -> None:
+@pytest.mark.parametrize(
+    ("features", "lacks", "has"),
+    [
+        ({"metadata.version": 27}, "group.version=1", "rebalance.protocols"),
+        ({"group.version": 0}, "group.version=1", "rebalance.protocols"),
+        ({"group.version": 1}, "`consumer` in group.coordinator.rebalance.protocols", "feature"),
+    ],
+)
+def test_a_cluster_that_rejects_the_protocol_is_told_the_one_thing_that_it_lacks(
+    features: dict[str, int], lacks: str, has: str
+) -> None:
     group = Group()
     group.start()
     group.respond(error=ErrorCode.unsupported_version)  # Apache Kafka 4.4 gives no reason
+    asked, _ = group.only(ApiVersionsRequest)
+    group.reply(asked, ApiVersionsResponse(error=ErrorCode.none, ranges={}, features=features))
     with pytest.raises(UnsupportedVersionError) as raised:
         group.step()
-    text = str(raised.value)
-    assert "for group 'billing': the brokers must be Apache Kafka 4.0 or later" in text
-    assert "group.version=1" in text
+    assert "cannot be used for group 'billing': the brokers must have " in str(raised.value)
+    assert lacks in str(raised.value)
+    assert has not in str(raised.value)
+    assert '"auto"' in str(raised.value)
+    assert group.state() is MemberState.FATAL
+
+
+def test_a_cluster_that_does_not_tell_its_features_is_told_all_that_it_may_lack() -> None:
+    group = Group()
+    group.start()
+    group.respond(error=ErrorCode.unsupported_version)
+    group.fail(group.only(ApiVersionsRequest)[0], FailureKind.TIMEOUT, "no response")
+    with pytest.raises(UnsupportedVersionError) as raised:
+        group.step()
+    assert "group.version=1" in str(raised.value)
+    assert "rebalance.protocols" in str(raised.value)
+
+
+def test_closing_while_the_features_are_asked_needs_no_response() -> None:
+    group = Group()
+    group.start()
+    group.respond(error=ErrorCode.unsupported_version)
+    asked, _ = group.only(ApiVersionsRequest)
+    call_id = group.close()
+    group.reply(asked, ApiVersionsResponse(error=ErrorCode.none, ranges={}))
+    group.advance(5.1)
+    assert call_id in group.completed
 
 
 @pytest.mark.parametrize(
