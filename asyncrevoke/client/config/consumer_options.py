@@ -41,10 +41,29 @@ class OwnAssignor(Protocol):
         ...
 
 
-class ConsumerOptions(TypedDict, total=False):
-    """The keyword arguments of ``Consumer(...)``, described at ``ConsumerConfig``."""
+class ProducerOptions(TypedDict, total=False):
+    """The options of ``Producer(...)``, which ``Consumer(...)`` has too; see ``ConsumerConfig``."""
 
     bootstrap_servers: str | Sequence[str]
+    client_id: str
+    compression: Compression
+    idempotent: bool
+    request_timeout: float
+    metadata_max_age: float
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    sasl_mechanism: SaslMechanism
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_scram_max_iterations: int
+    sasl_kerberos_service_name: str
+    sasl_kerberos_domain_name: str | None
+    sasl_oauth_token_provider: AbstractTokenProvider | None
+
+
+class ConsumerOptions(ProducerOptions, total=False):
+    """The keyword arguments of ``Consumer(...)``, described at ``ConsumerConfig``."""
+
     group_id: str | None
     commit_mode: CommitMode
     auto_delay_revoke: bool
@@ -54,14 +73,11 @@ class ConsumerOptions(TypedDict, total=False):
     max_in_flight: int
     commit_interval: float
     completion_map: int
-    client_id: str
     group_instance_id: str | None
     client_rack: str | None
     group_protocol: GroupProtocol
     server_assignor: str | None
     assignors: Sequence[str | OwnAssignor]
-    compression: Compression
-    idempotent: bool
     auto_offset_reset: OffsetReset
     isolation_level: IsolationLevel
     max_poll_records: int
@@ -80,16 +96,5 @@ class ConsumerOptions(TypedDict, total=False):
     revoke_gaps: RevokeGaps
     delayed_revoke_poll_interval: float
     close_timeout: float
-    request_timeout: float
     heartbeat_thread: bool
-    metadata_max_age: float
     allow_missing_topics: bool
-    security_protocol: SecurityProtocol
-    ssl_context: ssl.SSLContext | None
-    sasl_mechanism: SaslMechanism
-    sasl_plain_username: str | None
-    sasl_plain_password: str | None
-    sasl_scram_max_iterations: int
-    sasl_kerberos_service_name: str
-    sasl_kerberos_domain_name: str | None
-    sasl_oauth_token_provider: AbstractTokenProvider | None

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.config.producer_options import ProducerOptions
+from asyncrevoke.client.config.consumer_options import ProducerOptions
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.errors import ConfigError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.client.printable import shown_option
@@ -64,7 +64,7 @@ class Producer:
     ``async with Producer(bootstrap_servers="localhost:9092") as producer`` has connections of its
     own, and connects at the first record; ``consumer.producer`` uses those of the consumer. With a
     ``transactional_id``, :meth:`transaction` writes records that become visible together (KIP-98);
-    one producer at a time may use the id, and entering a transaction fences all earlier ones.
+    one producer at a time may use the id: its first transaction fences those that used it before.
     ``transaction_timeout``: seconds after which the coordinator aborts a transaction that has not
     ended, at most ``transaction.max.timeout.ms`` of the brokers (15 minutes by default). The other
     options are those of the same name of ``Consumer``. Raises ConfigError.

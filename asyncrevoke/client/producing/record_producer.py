@@ -114,13 +114,7 @@ class RecordProducer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Write a record, and return when all in-sync replicas have it.
-
-        Bytes and None are written unchanged, text as UTF-8, pydantic models and all else as JSON.
-        Without ``partition`` the key decides, as in Java's producer. ``timestamp`` is in
-        milliseconds since the epoch. A tracer adds the context of the span, unless ``headers`` have
-        one. Raises PublishError. If cancelled, the record may still be written.
-        """
+        """See :meth:`~asyncrevoke.client.producing.producer.Producer.publish`."""
         delivery = self.delivery("")
         with self.spans(in_call=False) as spans:
             await self.queue(
@@ -312,7 +306,7 @@ class RecordProducer:
         """Stop as :meth:`stop` does, and cancel all requests. Before, a transaction whose commit
         was cancelled is aborted, for at most ``request_timeout``: until then its records delay
         readers."""
-        if self._transactions is not None and not self._no_transaction.is_set():
+        if self._transactions is not None and not self._transactions.is_free:
             self._transactions.cancel()
             self._pump()
             with suppress(TimeoutError):

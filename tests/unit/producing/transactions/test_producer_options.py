@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from asyncrevoke import Producer
-from asyncrevoke.client.config.producer_options import ProducerOptions
+from asyncrevoke.client.config.consumer_options import ProducerOptions
 from asyncrevoke.client.producing.transactions.producer_transaction import (
     MOST_BYTES,
     ProducerTransaction,
