@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +67,8 @@ def check_command(words: list[str], folder: Path) -> None:
         assert (ROOT / arguments[0]).is_file(), f"{arguments[0]} does not exist"
         _check_options((arguments[0],), arguments[1:])
     elif program == "python" and arguments[0] == "-m":
-        _check_options(("-m", arguments[1]), arguments[2:], search)
+        subcommand = list(takewhile(str.isalpha, arguments[2:]))
+        _check_options(("-m", arguments[1], *subcommand), arguments[2:], search)
     else:
         raise AssertionError(f"no check for the command {shlex.join(words)}, in {folder}")
 
@@ -110,9 +112,11 @@ def _check_tox(arguments: list[str]) -> None:
     commands = ""
     for environment in words[1].split(",") if words else []:
         commands = _commands_of(environment)
-    program = re.search(r"^python -m (chaos|simulation|fuzz) .*\{posargs", commands, re.MULTILINE)
+    program = re.search(
+        r"^python -m (chaos|simulation|fuzz)( explore)? .*\{posargs", commands, re.MULTILINE
+    )
     if program is not None:
-        _check_options(("-m", program[1]), passed_on.split(), "tests")
+        _check_options(("-m", *"".join(program.groups("")).split()), passed_on.split(), "tests")
     else:
         _check_paths(passed_on.split())
 

@@ -1,4 +1,7 @@
-"""Run schedules and print the failures: ``python -m simulation``, with ``tests`` on PYTHONPATH."""
+"""Run schedules and print the failures: ``python -m simulation``, with ``tests`` on PYTHONPATH.
+
+``python -m simulation explore`` runs all paths of small worlds instead.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import datetime
 import sys
 
+from simulation.explorer import command
 from simulation.runner import run, run_many, shrink
 from simulation.schedules.partition_states import draw_with_lifespans
 from simulation.schedules.schedule import Disturbance, GroupMode, draw
@@ -31,7 +35,8 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m simulation",
         description="Run seeded schedules of a simulated cluster; see what breaks.",
-        epilog="example: PYTHONPATH=.:tests python -m simulation --seeds 0:1000 --processes 2",
+        epilog="example: PYTHONPATH=.:tests python -m simulation --seeds 0:1000 --processes 2. "
+        "With 'explore' as first argument, it runs all paths of small worlds: see explore --help.",
     )
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument(
@@ -66,6 +71,8 @@ def _parse() -> argparse.Namespace:
 
 def main() -> int:
     """Run, print, and return the exit code: 1 if a schedule failed."""
+    if sys.argv[1:2] == ["explore"]:
+        return command.main(sys.argv[2:])
     options = _parse()
     mode = GroupMode(options.protocol) if options.protocol else None
     disturbance = Disturbance(options.faults) if options.faults else None

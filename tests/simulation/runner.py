@@ -45,7 +45,12 @@ def run(schedule: Schedule, *, digest: bool = False) -> ScheduleOutcome:
     world = SimulatedCluster(schedule)
     if digest:
         world.state.digest = hashlib.sha256()
-    outcome = ScheduleOutcome(schedule.seed)
+    return run_world(world)
+
+
+def run_world(world: SimulatedCluster) -> ScheduleOutcome:
+    """Run a new world's schedule, as :func:`run` does."""
+    outcome = ScheduleOutcome(world.schedule.seed)
     try:
         ScenarioRun(world).run()
     except Violation as violation:

@@ -91,7 +91,7 @@ class Endpoint(Protocol):
 _Key: TypeAlias = tuple[int, int, Channel, bool]
 
 
-class _Connection:
+class Connection:
     __slots__ = (
         "alive",
         "black_hole",
@@ -120,11 +120,11 @@ class _Connection:
         self.busy = False
         self.last_arrival = 0.0
         self.last_response = 0.0
-        self.outstanding: dict[int, _Pending] = {}
-        self.waiting: deque[_Pending] = deque()
+        self.outstanding: dict[int, PendingRequest] = {}
+        self.waiting: deque[PendingRequest] = deque()
 
 
-class _Pending:
+class PendingRequest:
     __slots__ = (
         "alone",
         "arrived",
@@ -144,7 +144,7 @@ class _Pending:
         endpoint: Endpoint,
         send: Send,
         broker: int,
-        connection: _Connection,
+        connection: Connection,
         sent_at: float,
     ) -> None:
         self.endpoint = endpoint
@@ -182,7 +182,7 @@ class Network:
         self._clock = clock
         self._rng = rng
         self._service = service
-        self._connections: dict[_Key, _Connection] = {}
+        self._connections: dict[_Key, Connection] = {}
         self._cuts: dict[tuple[int, int | None], float] = {}
         # Until when packets of a client take how many seconds more.
         self._delays: dict[int, tuple[float, float]] = {}
@@ -206,9 +206,9 @@ class Network:
         opening = 0.0
         if connection is None:
             opening = _CONNECT + 2 * self._delay(endpoint.client)
-            connection = self._connections[key] = _Connection(key, clock.now + opening, opening)
+            connection = self._connections[key] = Connection(key, clock.now + opening, opening)
             latency += opening
-        pending = _Pending(endpoint, send, broker, connection, clock.now)
+        pending = PendingRequest(endpoint, send, broker, connection, clock.now)
         connection.outstanding[send.request_id] = pending
         timeout = opening + connection.link.silence_timeout(send.timeout)
         pending.timeout = clock.after(timeout, lambda: self._timed_out(pending))
@@ -224,12 +224,12 @@ class Network:
         elif pending.fate is RequestFate.LOST_BEFORE:
             clock.after(latency / 2, lambda: self.disconnect(pending.connection))
 
-    def _timed_out(self, pending: _Pending) -> None:
+    def _timed_out(self, pending: PendingRequest) -> None:
         if not pending.completed:
             self._fail(pending, FailureKind.TIMEOUT)
             self.disconnect(pending.connection)
 
-    def _is_silent(self, pending: _Pending) -> None:
+    def _is_silent(self, pending: PendingRequest) -> None:
         """Nothing may have been received since it was sent. Who was asked before its response
         before it."""
         connection = pending.connection
@@ -308,14 +308,14 @@ class Network:
         until, seconds = self._delays.get(client, (0.0, 0.0))
         return seconds if self._clock.now < until else 0.0
 
-    def _fail(self, pending: _Pending, kind: FailureKind) -> None:
+    def _fail(self, pending: PendingRequest, kind: FailureKind) -> None:
         pending.completed = True
         if pending.timeout is not None:
             pending.timeout.cancel()
         event = Failed(pending.send.request_id, kind, kind.value)
         self._clock.after(0.0, lambda: pending.endpoint.receive(event))
 
-    def disconnect(self, connection: _Connection) -> None:
+    def disconnect(self, connection: Connection) -> None:
         """Break a connection. What was sent may still be processed."""
         if not connection.alive:
             return
@@ -369,7 +369,7 @@ class Network:
             return delay + self._rng.random() * 0.05
         return delay + 0.0005 + draw * 0.002
 
-    def _arrive(self, pending: _Pending) -> None:
+    def _arrive(self, pending: PendingRequest) -> None:
         connection = pending.connection
         if connection.black_hole or (not connection.alive and not pending.ghost):
             return
@@ -393,7 +393,7 @@ class Network:
         else:
             self._process(pending)
 
-    def _process_ghost(self, pending: _Pending) -> None:
+    def _process_ghost(self, pending: PendingRequest) -> None:
         # What stands behind a parked request on a dead connection is never read.
         if self._service.is_up(pending.broker) and not pending.connection.busy:
             self.processing_ghost = True
@@ -405,7 +405,7 @@ class Network:
             self.processing_ghost = False
             self.processed_late(pending.endpoint.client, message)
 
-    def _process(self, pending: _Pending) -> None:
+    def _process(self, pending: PendingRequest) -> None:
         pending.connection.busy = True
         self._service.handle(
             pending.broker,
@@ -414,7 +414,7 @@ class Network:
             lambda response: self._respond(pending, response),
         )
 
-    def _respond(self, pending: _Pending, response: Response) -> None:
+    def _respond(self, pending: PendingRequest, response: Response) -> None:
         connection = pending.connection
         if not connection.alive:
             return
@@ -428,12 +428,12 @@ class Network:
         # Not at once: the broker may be in the midst of responding to several.
         self._clock.after(0.0, lambda: self._next(connection))
 
-    def _next(self, connection: _Connection) -> None:
+    def _next(self, connection: Connection) -> None:
         connection.busy = False
         if connection.alive and connection.waiting:
             self._process(connection.waiting.popleft())
 
-    def _deliver(self, pending: _Pending, response: Response) -> None:
+    def _deliver(self, pending: PendingRequest, response: Response) -> None:
         if pending.completed or pending.connection.black_hole:
             return
         client, broker = pending.endpoint.client, pending.broker

@@ -63,7 +63,7 @@ class SimulatedCluster:
         self.clock = SimulationClock()
         self.group = self._make_group()
         self.brokers = FaultyBrokers(self.clock, self.rng("brokers"), schedule.brokers, self.group)
-        self.network = Network(self.clock, self.rng("network"), self.brokers)
+        self.network = self.make_network()
         self.network.slow = schedule.slow
         self.state = OracleState(self.clock, self.brokers, self.network)
         self.state.strict = self._is_calm and schedule.mode is not GroupMode.CONVERTED
@@ -79,6 +79,10 @@ class SimulatedCluster:
         self.joins = self.rng("joins")
         for index, partitions in enumerate(schedule.topics):
             self.brokers.create_topic(topic_name(index), partitions)
+
+    def make_network(self) -> Network:
+        """The network between members and brokers."""
+        return Network(self.clock, self.rng("network"), self.brokers)
 
     @property
     def _is_calm(self) -> bool:
@@ -130,6 +134,19 @@ class SimulatedCluster:
             large_from=large_from,
         )
 
+    def make_member(self, client: int, config: ConsumerConfig, core: Core) -> SimulatedMember:
+        """A new member around this core."""
+        return SimulatedMember(
+            self.clock,
+            self.network,
+            self.checker,
+            client,
+            self.rng(f"member {client}"),
+            config,
+            core,
+            has_thread=self.rng(f"thread {client}").random() < _SHARE_OF_THREADS,
+        )
+
     def join(
         self,
         style: ConsumerStyle,
@@ -161,18 +178,8 @@ class SimulatedCluster:
             **self._protocol_options(client, assignors, protocol),
         }
         config = ConsumerConfig.from_options(**options)
-        rng = self.rng(f"member {client}")
         core = self.make_core(config, client)
-        member = SimulatedMember(
-            self.clock,
-            self.network,
-            self.checker,
-            client,
-            rng,
-            config,
-            core,
-            has_thread=self.rng(f"thread {client}").random() < _SHARE_OF_THREADS,
-        )
+        member = self.make_member(client, config, core)
         self.checker.admit(member)
         application = Application(member, style, work_time, self.checker)
         application.patient = self._is_calm

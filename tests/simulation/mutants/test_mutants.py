@@ -1,27 +1,12 @@
 """The oracles see what they are for: each mutant is caught, and the core itself passes."""
 
 import pytest
-from simulation.mutants import (
-    commit_mutants,
-    core_mutants,
-    kip848_mutants,
-    lifespan_mutants,
-    time_mutants,
-    topic_mutants,
-)
+from simulation.mutants.all_mutants import MUTANTS
 from simulation.mutants.mutant import Mutant
 from simulation.runner import run
 
 # At most so many schedules may pass before a mutant is caught.
 SEEDS = range(40)
-MUTANTS = [
-    *kip848_mutants.MUTANTS,
-    *core_mutants.MUTANTS,
-    *topic_mutants.MUTANTS,
-    *time_mutants.MUTANTS,
-    *commit_mutants.MUTANTS,
-    *lifespan_mutants.MUTANTS,
-]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])

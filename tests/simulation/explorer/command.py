@@ -1,0 +1,63 @@
+"""``python -m simulation explore``: run all paths of small worlds."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from simulation.explorer.exploration import Limits, PathOutcome, explore, run_path
+from simulation.explorer.path import Path
+from simulation.explorer.small_worlds import WORLDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simulation.explorer.small_worlds import SmallWorld
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m simulation explore",
+        description="Run every path of small worlds, those with the fewest deviations first.",
+        epilog="example: PYTHONPATH=.:tests python -m simulation explore --depth 1",
+    )
+    parser.add_argument(
+        "--world", action="append", choices=sorted(WORLDS), help="all worlds if left out"
+    )
+    parser.add_argument("--depth", type=int, default=2, help="deviations of a path, 2 by default")
+    parser.add_argument("--paths", type=int, help="of a world, at most")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="a world, at most")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--path", type=Path.parse, help="run this path of a world only")
+    parser.add_argument("--trace", type=int, default=60, help="lines of trace of a failure")
+    options = parser.parse_args(arguments)
+    if options.path is not None and len(options.world or ()) != 1:
+        parser.error("--path needs one --world")
+    return options
+
+
+def _describe_failure(world: SmallWorld, outcome: PathOutcome, lines: int) -> str:
+    trace = outcome.run.trace.splitlines()[-lines:] if lines else []
+    again = f"python -m simulation explore --world {world.name} --path {outcome.path}"
+    return "\n".join([*trace, outcome.run.failure or "", f"again: PYTHONPATH=.:tests {again}"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Explore, print, and return the exit code: 1 if a path failed."""
+    options = _parse(arguments)
+    failed = 0
+    for name in options.world or WORLDS:
+        world = WORLDS[name]
+        if options.path is not None:
+            outcome = run_path(world, options.path)
+            failure = _describe_failure(world, outcome, options.trace)
+            print(failure if outcome.run.failure else "no invariant is broken")
+            return int(outcome.run.failure is not None)
+        print(f"{name}: {world.describe()}", flush=True)
+        limits = Limits(options.paths, options.seconds)
+        for level in explore(world, options.depth, limits, processes=options.processes):
+            print(f"  {level.describe()}", flush=True)
+            if level.failed is not None:
+                failed += 1
+                print(_describe_failure(world, level.failed, options.trace), flush=True)
+    return int(failed > 0)

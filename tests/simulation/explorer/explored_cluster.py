@@ -1,0 +1,111 @@
+"""The cluster and members of a small world, whose messages and timers are points of a path."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from simulation.cluster.simulated_cluster import SimulatedCluster, topic_name
+from simulation.explorer.branches import Branches
+from simulation.explorer.explored_member import ExploredMember
+from simulation.explorer.explored_network import ExploredNetwork
+from simulation.explorer.path import Choice, Deviation, Path
+from simulation.schedules.fault_injection import FaultInjector
+from simulation.schedules.schedule import Disturbance, Incident, IncidentKind
+from typing_extensions import override
+
+from asyncrevoke.client.model import TopicPartition
+
+if TYPE_CHECKING:
+    from simulation.explorer.small_worlds import SmallWorld
+
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.core import Core
+
+_INCIDENTS = {
+    Deviation.FREEZE: IncidentKind.FREEZE,
+    Deviation.CRASH: IncidentKind.CRASH,
+    Deviation.LEAVE: IncidentKind.STOP,
+}
+# What permits neither the loss of a partition nor that a record is handled again.
+_CALM = (Deviation.WAIT, Deviation.JOIN, Deviation.LEAVE)
+
+
+class _NoChance(Random):
+    """Always the same number."""
+
+    def __init__(self, number: float) -> None:
+        self._number = number
+        super().__init__()
+
+    @override
+    def random(self) -> float:
+        return self._number
+
+
+class ExploredCluster(SimulatedCluster):
+    """One run of a small world along a path."""
+
+    def __init__(self, world: SmallWorld, path: Path) -> None:
+        self._small, self._path = world, path
+        # Set by make_network, which the base class calls.
+        self.branches: Branches
+        calm = all(choice.deviation in _CALM for choice in path.choices)
+        super().__init__(world.schedule(Disturbance.CALM if calm else Disturbance.LOSS))
+        self.state.lossy = not calm
+        self._faults = FaultInjector(self)
+
+    @override
+    def rng(self, name: str) -> Random:
+        # Packets take the middle of what they may take; of two members one has a thread.
+        half = name in ("network", "thread 0")
+        return _NoChance(0.5 if half else 0.9 if name.startswith("thread") else 0.0)
+
+    @override
+    def make_network(self) -> ExploredNetwork:
+        self.branches = Branches(self.clock, self._path, self._small.bounds)
+        self.branches.befall = self._befall
+        self.branches.deviates = self._note
+        network = ExploredNetwork(self.clock, self.rng("network"), self.brokers, self.branches)
+        network.loses = self._note_loss
+        return network
+
+    @override
+    def make_member(self, client: int, config: ConsumerConfig, core: Core) -> ExploredMember:
+        return ExploredMember(
+            self.clock,
+            self.network,
+            self.checker,
+            client,
+            self.rng(f"member {client}"),
+            config,
+            core,
+            self.branches,
+            has_thread=self.rng(f"thread {client}").random() < 0.6,
+        )
+
+    @override
+    def produce(self) -> None:
+        for at, number, count in self._small.records:
+            log = self.brokers.topics.log(TopicPartition(topic_name(0), number))
+            assert log is not None
+            self.clock.at(at, partial(log.append, count))
+
+    def _note(self, choice: Choice, point: str) -> None:
+        self.state.note(-1, f"deviates by {choice}: {point}")
+
+    def _note_loss(self, client: int) -> None:
+        self.state.lost_requests.setdefault(client, []).append(self.clock.now)
+
+    def _befall(self, choice: Choice, client: int) -> None:
+        if choice.deviation is Deviation.JOIN:
+            plan = self._small.members[-1]
+            self.join(plan.style, plan.work_time)
+            return
+        live = [application.member.client for application in self.live()]
+        if client in live:
+            kind = _INCIDENTS[choice.deviation]
+            incident = Incident(self.clock.now, kind, live.index(client), choice.amount / 1000)
+            self.state.note(-1, incident)
+            self._faults.apply(incident)

@@ -1,0 +1,81 @@
+"""Small worlds, in which nothing is drawn: what is explored begins when another member joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simulation.explorer.branches import Bounds
+from simulation.members.consumer_style import ConsumerStyle, WorkTime
+from simulation.schedules.schedule import Disturbance, GroupMode, MemberPlan, Schedule
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class FixedWorkTime(WorkTime):
+    """Each record takes ``usual`` seconds."""
+
+    @override
+    def draw(self, rng: Random) -> float:
+        return self.usual
+
+
+@dataclass(frozen=True, slots=True)
+class SmallWorld:
+    """``records`` are written: when, into which partition, and how many."""
+
+    name: str
+    mode: GroupMode
+    partitions: int
+    members: tuple[MemberPlan, ...]
+    records: tuple[tuple[float, int, int], ...]
+    bounds: Bounds
+
+    def describe(self) -> str:
+        """The world on a line, for people."""
+        records = sum(count for _, _, count in self.records)
+        return (
+            f"{self.mode.value}, {len(self.members)} members, {self.partitions} partitions, "
+            f"{records} records"
+        )
+
+    def schedule(self, disturbance: Disturbance) -> Schedule:
+        """The schedule of a run in which nothing but the path disturbs."""
+        return Schedule(
+            seed=0,
+            mode=self.mode,
+            disturbance=disturbance,
+            brokers=1,
+            topics=(self.partitions,),
+            duration=self.bounds.end,
+            members=self.members,
+            incidents=(),
+            assignors=("cooperative-sticky",),
+            later_assignors=("cooperative-sticky",),
+            session_timeout=10.0,
+            rebalance_timeout=25.0,
+        )
+
+
+def _two_step_revocation(name: str, mode: GroupMode, end: float) -> SmallWorld:
+    """A member that works on records of three partitions, and another one that joins."""
+    work_time = FixedWorkTime(usual=0.3)
+    return SmallWorld(
+        name,
+        mode,
+        partitions=3,
+        members=tuple(MemberPlan(at, ConsumerStyle.TASKS, work_time) for at in (0.0, 0.5)),
+        records=((0.3, 2, 1), (0.5, 2, 1), (0.6, 0, 1), (1.1, 2, 1)),
+        bounds=Bounds(begin=0.5, end=end, longest_wait=3),
+    )
+
+
+WORLDS = {
+    world.name: world
+    for world in (
+        _two_step_revocation("classic", GroupMode.COOPERATIVE, end=1.6),
+        _two_step_revocation("kip848", GroupMode.CONSUMER, end=1.6),
+    )
+}
