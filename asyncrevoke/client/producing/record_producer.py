@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -26,11 +25,12 @@ if TYPE_CHECKING:
     from asyncrevoke.client.producing.message import Headers
     from asyncrevoke.client.producing.queueing.result_group import ResultGroup
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
+    from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
     from asyncrevoke.client.producing.transactions.producer_transaction import (
         ProducerTransaction,
         PublishedRecord,
     )
-    from asyncrevoke.client.producing.transactions.transaction_core import TransactionCore
+    from asyncrevoke.client.producing.transactions.transaction_commits import TransactionCommits
     from asyncrevoke.client.protocol.messages import Request
     from asyncrevoke.client.runtime.hooks.observers import Observers, Tracer
     from asyncrevoke.client.runtime.net.requests import Requests
@@ -84,10 +84,6 @@ class RecordProducer:
             idempotent=config.idempotent,
         )
         self._transactions = self._begin_transactions(transactional_id, transaction_timeout)
-        self._no_transaction = asyncio.Event()
-        self._no_transaction.set()
-        # Transactions are committed one after another.
-        self._committing = asyncio.Lock()
         self._now = 0.0
         self._timestamp = 0
         self._ids = itertools.count()
@@ -99,9 +95,9 @@ class RecordProducer:
         # The groups that were begun in this iteration of the event loop, and may have results.
         self._groups: dict[ResultGroup, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        # Calls that wait for metadata or memory; calls of flush().
+        # Calls that wait for metadata or memory; calls that wait for a response.
         self._waiting_results = WaitingResults()
-        self._flushes: set[asyncio.Future[None]] = set()
+        self._changes: set[asyncio.Future[None]] = set()
         self._closed: Exception | None = None
 
     async def publish(
@@ -130,20 +126,29 @@ class RecordProducer:
 
     def _begin_transactions(
         self, transactional_id: str | None, timeout: float
-    ) -> TransactionCore | None:
+    ) -> TransactionCommits | None:
         if transactional_id is None:
             return None
         # Most producers have no transactions.
-        from asyncrevoke.client.producing.transactions.transaction_core import TransactionCore
+        from asyncrevoke.client.producing.transactions.transaction_commits import (
+            TransactionCommits,
+        )
 
-        return TransactionCore(
+        return TransactionCommits(
+            self,
             self._core.topics,
             transactional_id,
             timeout=timeout,
             request_timeout=self._config.request_timeout,
             metadata_max_age=self._config.metadata_max_age,
-            ended=self._transaction_ended,
+            compression=_COMPRESSIONS[self._config.compression],
         )
+
+    @property
+    def _commits(self) -> TransactionCommits:
+        if self._transactions is None:
+            raise ConfigError("transaction() needs Producer(transactional_id=...)")
+        return self._transactions
 
     def transaction(self) -> ProducerTransaction:
         """See :meth:`~asyncrevoke.client.producing.producer.Producer.transaction`."""
@@ -151,41 +156,35 @@ class RecordProducer:
             ProducerTransaction,
         )
 
-        if self._transactions is None:
-            raise ConfigError("transaction() needs Producer(transactional_id=...)")
-        return ProducerTransaction(self._commit)
+        return ProducerTransaction(self._commits.commit)
 
-    async def _commit(self, records: Sequence[PublishedRecord]) -> None:
-        from asyncrevoke.client.producing.transactions.transaction import (
-            Transaction,
-            transaction_batches,
-        )
+    async def commit_transaction(
+        self, records: Sequence[PublishedRecord], offsets: GroupOffsets | None = None
+    ) -> None:
+        """Write the records and commit the offsets, together or not at all; nothing if both are
+        empty.
 
-        transactions, topics = self._transactions, self._core.topics
-        assert transactions is not None
-        async with self._committing:
-            for topic in dict.fromkeys(record.topic for record in records):
-                await self.partitions(topic)
-            self._turn()
-            delivery = Delivery()
-            compression = _COMPRESSIONS[self._config.compression]
-            batches = transaction_batches(topics, records, compression, self._timestamp, delivery)
-            for _, batch in batches:
-                if batch.is_slow_to_compress:
-                    await self._loop.run_in_executor(None, batch.compress)
-            # The one before may still be aborted, because its commit was cancelled.
-            await self._no_transaction.wait()
-            self._turn()
-            delivery.expect(len(records))
-            self._no_transaction.clear()
-            longest = _DELIVERY_ATTEMPTS * self._config.request_timeout
-            transactions.begin(Transaction(batches, self._loop.time() + longest))
-            try:
-                await delivery.wait()
-            except asyncio.CancelledError:
-                transactions.cancel()
-                self._pump()
-                raise
+        Waits for the transaction before, and for the acknowledgement of the commit, or after an
+        error for that of the abort. Raises RecordsRefusedError if records are refused,
+        OffsetsRejectedError if the group coordinator rejects the offsets, ProducerFencedError, and
+        TransactionError; with ``in_doubt`` it may be committed: see :meth:`transaction_settled`.
+        Cancelling aborts the transaction if its commit was not sent.
+        """
+        await self._commits.commit(records, offsets)
+
+    def abort_transaction(self, error: Exception) -> bool:
+        """Abort the present transaction if its commit was not sent: :meth:`commit_transaction`
+        then raises ``error``. False if there is none, or if the commit was sent and may succeed."""
+        return self._commits.abort(error)
+
+    async def transaction_settled(self) -> None:
+        """Wait until each transaction is committed or aborted, after one that has failed with
+        ``in_doubt``: committed offsets that are read then, with ``require_stable``, say which.
+
+        Raises the error that has ended the producer, or TransactionError after three times
+        ``request_timeout``.
+        """
+        await self._commits.settled()
 
     def prepare(self, topic: str) -> None:
         """Connect, and request what the first record for this topic would wait for."""
@@ -281,12 +280,16 @@ class RecordProducer:
     async def flush(self) -> None:
         """Wait until all queued results are acknowledged or have failed."""
         while self.queued:
-            change: asyncio.Future[None] = self._loop.create_future()
-            self._flushes.add(change)
-            try:
-                await change
-            finally:
-                self._flushes.discard(change)
+            await self.change()
+
+    async def change(self) -> None:
+        """Wait until a response is processed, or a result has failed."""
+        change: asyncio.Future[None] = self._loop.create_future()
+        self._changes.add(change)
+        try:
+            await change
+        finally:
+            self._changes.discard(change)
 
     @property
     def queued(self) -> int:
@@ -306,12 +309,8 @@ class RecordProducer:
         """Stop as :meth:`stop` does, and cancel all requests. Before, a transaction whose commit
         was cancelled is aborted, for at most ``request_timeout``: until then its records delay
         readers."""
-        if self._transactions is not None and not self._transactions.is_free:
-            self._transactions.cancel()
-            self._pump()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._config.request_timeout):
-                    await self._no_transaction.wait()
+        if self._transactions is not None:
+            await self._transactions.aclose()
         self.stop()
         for task in self._exchanges:
             task.cancel()
@@ -326,6 +325,15 @@ class RecordProducer:
         if not self._pump_scheduled:
             self._begin_turn()
         return self._now
+
+    def begin_turn(self) -> int:
+        """Begin an iteration's results; returns their timestamp, in milliseconds."""
+        self._turn()
+        return self._timestamp
+
+    def send_now(self) -> None:
+        """Send the requests that are due."""
+        self._pump()
 
     def _begin_turn(self) -> None:
         """Schedule :meth:`_pump` at the first result in an iteration of the event loop.
@@ -366,8 +374,8 @@ class RecordProducer:
             received = partial(core.response_received, outgoing=outgoing)
             self._begin_exchange(outgoing.node, outgoing.message, received)
         if (transactions := self._transactions) is not None:
-            for asked in transactions.requests(now):
-                received = partial(transactions.response_received, outgoing=asked)
+            for asked in transactions.core.requests(now):
+                received = partial(transactions.core.response_received, outgoing=asked)
                 self._begin_exchange(asked.node, asked.message, received)
         for batch in core.to_compress():
             if self._compressor is None:
@@ -380,7 +388,7 @@ class RecordProducer:
             self._timer = None
         due = core.next_at(now)
         if transactions is not None:
-            due = min(due, transactions.next_at(now))
+            due = min(due, transactions.core.next_at(now))
         if due < float("inf"):
             self._timer = self._loop.call_at(due, self._pump)
 
@@ -432,14 +440,11 @@ class RecordProducer:
             self._compressor.shutdown(wait=False, cancel_futures=True)
         self._core.fail_all(error)
         if self._transactions is not None:
-            self._transactions.fail_all(error)
+            self._transactions.core.fail_all(error)
         groups, self._groups = list(self._groups), {}
         for group in groups:
             group.fail(error)
         self._changed()
-
-    def _transaction_ended(self) -> None:
-        self._no_transaction.set()
 
     # --- waiting ---------------------------------------------------------------------------------
 
@@ -478,7 +483,7 @@ class RecordProducer:
 
     def _changed(self) -> None:
         self._waiting_results.retry(self._why_not_now)
-        for change in self._flushes:
+        for change in self._changes:
             if not change.done():
                 change.set_result(None)
 

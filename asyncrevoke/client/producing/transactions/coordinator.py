@@ -1,18 +1,19 @@
-"""Where the coordinator of a transactional id is, and which transaction.version it offers."""
+"""Where the coordinators of a transaction are, and which transaction.version they offer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.producing.transactions.error_table import FIND_ERRORS, Action
 from asyncrevoke.client.producing.transactions.requests import offered_transaction_version
-from asyncrevoke.client.producing.transactions.transaction import TransactionRequest
+from asyncrevoke.client.producing.transactions.transaction import PartitionBatches
 from asyncrevoke.client.protocol.messages import (
     FEATURES_REQUEST,
     ErrorCode,
     FindCoordinatorRequest,
+    Request,
 )
 
 if TYPE_CHECKING:
@@ -20,39 +21,47 @@ if TYPE_CHECKING:
     from asyncrevoke.client.protocol.messages import (
         ApiVersionsResponse,
         FindCoordinatorResponse,
-        Request,
     )
 
 
-class TransactionCoordinator:
-    """One request at a time is sent to it; ``is_asked`` while one is in flight.
+class TransactionRequest(NamedTuple):
+    """A request to send; ``batches`` are those of a Produce, whose first ones are in it. Other
+    requests are for a ``coordinator``."""
 
-    ``version`` is the transaction.version that it offers, None while that is to be asked.
-    """
+    node: Node
+    message: Request
+    batches: tuple[PartitionBatches, ...] = ()
+    coordinator: Coordinator | None = None
 
-    def __init__(self, transactional_id: str, topics: ResultTopics) -> None:
-        self._transactional_id = transactional_id
+
+class Coordinator:
+    """The broker that FindCoordinator names. One request at a time is sent to it: ``asked`` is the
+    one in flight."""
+
+    def __init__(self, find: FindCoordinatorRequest, topics: ResultTopics) -> None:
+        self.find = find
         self._topics = topics
         self._node: Node | None = None
-        self.version: int | None = None
-        self._version_at = 0.0
-        self.is_asked = False
+        self.asked: Request | None = None
         # No request is sent before.
         self.retry_at = 0.0
         self._backoff = Backoff(0.02, 1.0)
 
-    def ask(self, message: Request | None) -> TransactionRequest:
-        """The next request: this one, or the one that it needs before. None asks for the version
-        alone."""
-        self.is_asked = True
-        if self._node is None:
-            find = FindCoordinatorRequest(transactional_id=self._transactional_id)
-            return TransactionRequest(self._topics.any_node(), find)
-        return TransactionRequest(self._node, message or FEATURES_REQUEST)
+    def is_due(self, now: float) -> bool:
+        """Whether a request may be sent now."""
+        return self.asked is None and self.retry_at <= now
+
+    def ask(self, message: Request) -> TransactionRequest:
+        """The next request: this one, or the one that it needs before."""
+        node = self._node
+        if node is None:
+            node, message = self._topics.any_node(), self.find
+        self.asked = message
+        return TransactionRequest(node, message, coordinator=self)
 
     def answered(self) -> None:
         """The request in flight has ended."""
-        self.is_asked = False
+        self.asked = None
 
     def again(self, now: float, *, find: bool = False) -> None:
         """Send the request again after a backoff; ``find``: the coordinator may be another one."""
@@ -72,6 +81,19 @@ class TransactionCoordinator:
             return True
         self.again(now)
         return FIND_ERRORS.get(response.error, Action.REFUSED) is not Action.REFUSED
+
+
+class TransactionCoordinator(Coordinator):
+    """``version`` is the transaction.version that it offers, None while that is to be asked."""
+
+    def __init__(self, transactional_id: str, topics: ResultTopics) -> None:
+        super().__init__(FindCoordinatorRequest(transactional_id=transactional_id), topics)
+        self.version: int | None = None
+        self._version_at = 0.0
+
+    def ask_version(self) -> TransactionRequest:
+        """Ask for the version alone."""
+        return self.ask(FEATURES_REQUEST)
 
     def versions_received(self, now: float, response: ApiVersionsResponse) -> None:
         """It has responded to ApiVersions."""

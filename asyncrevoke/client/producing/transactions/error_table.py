@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Action(enum.Enum):
@@ -21,6 +21,7 @@ class Action(enum.Enum):
     DONE = "done"
     AGAIN = "again"  # send the request again after a backoff
     FIND = "find"  # send it again, to the coordinator that FindCoordinator names
+    IN_DOUBT = "in doubt"  # it may be processed, now or later: send the identical request again
     REFRESH = "refresh"  # the metadata is old: request it, and send the request again
     FENCED = "fenced"  # the epoch is not the present one
     ID_EXPIRED = "id expired"  # the coordinator has forgotten the producer id
@@ -64,6 +65,26 @@ ADD_ERRORS: Final[Mapping[ErrorCode, Action]] = {
     ErrorCode.invalid_producer_id_mapping: Action.ID_EXPIRED,
     ErrorCode.invalid_txn_state: Action.REDO,
     ErrorCode.transaction_abortable: Action.REDO,
+}
+
+# Of AddOffsetsToTxn. GROUP_AUTHORIZATION_FAILED and the like reject the offsets.
+ADD_OFFSETS_ERRORS: Final[Mapping[ErrorCode, Action]] = {
+    **_COORDINATOR,
+    ErrorCode.request_timed_out: Action.IN_DOUBT,
+    ErrorCode.unknown_server_error: Action.IN_DOUBT,
+    ErrorCode.invalid_producer_epoch: Action.FENCED,
+    ErrorCode.producer_fenced: Action.FENCED,
+    ErrorCode.invalid_producer_id_mapping: Action.ID_EXPIRED,
+    ErrorCode.invalid_txn_state: Action.REDO,
+    ErrorCode.transaction_abortable: Action.REDO,
+}
+
+# Of TxnOffsetCommit, for each partition. Other codes reject the offsets: of the member, as
+# ILLEGAL_GENERATION, or of a partition, as OFFSET_METADATA_TOO_LARGE.
+OFFSETS_ERRORS: Final[Mapping[ErrorCode, Action]] = {
+    **ADD_OFFSETS_ERRORS,
+    # The broker's metadata may be old: until the transaction's deadline.
+    ErrorCode.unknown_topic_or_partition: Action.AGAIN,
 }
 
 # Of Produce in a transaction, before those of ``producing/error_table.py``.
@@ -120,6 +141,25 @@ REFUSALS: Final[Mapping[ErrorCode, str]] = {
     **dict.fromkeys((ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch), _FENCED),
     ErrorCode.topic_authorization_failed: "not authorized to write to a topic: grant WRITE on it",
 }
+
+
+# What decides, if the partitions of a response have several errors: the first one of these.
+_GRAVEST: Final = (
+    Action.FENCED,
+    Action.ID_EXPIRED,
+    Action.REFUSED,
+    Action.REDO,
+    Action.FIND,
+    Action.REFRESH,
+    Action.IN_DOUBT,
+    Action.AGAIN,
+)
+
+
+def gravest(actions: Iterable[Action]) -> Action:
+    """The action that decides what the producer does after a response with all of these."""
+    found = set(actions)
+    return next((action for action in _GRAVEST if action in found), Action.DONE)
 
 
 def refusal(error: ErrorCode) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from kio.schema.add_offsets_to_txn.v3.request import AddOffsetsToTxnRequest as AddOffsetsEntity
+from kio.schema.add_offsets_to_txn.v3.response import AddOffsetsToTxnResponse
 from kio.schema.add_partitions_to_txn.v3 import request as adding
 from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnResponse
 from kio.schema.end_txn.v5.request import EndTxnRequest as EndTxnEntity
 from kio.schema.end_txn.v5.response import EndTxnResponse
 from kio.schema.init_producer_id.v3.request import InitProducerIdRequest as InitProducerIdEntity
 from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
-from kio.schema.types import ProducerId, TopicName, TransactionalId
+from kio.schema.types import GroupId, ProducerId, TopicName, TransactionalId
 from kio.static.primitive import i16, i32, i32Timedelta
 
 from asyncrevoke.client.model import TopicPartition
@@ -28,8 +30,8 @@ _FEATURE: Final = "transaction.version"
 IMPLICIT: Final = 2
 _EXPLICIT_END: Final = 4
 # The lowest versions that transaction.version 2 needs, by API key: of Produce, which uses the one
-# that has topic ids, and EndTxn.
-_OF_IMPLICIT: Final = {0: 13, 26: 5}
+# that has topic ids, EndTxn, and TxnOffsetCommit.
+_OF_IMPLICIT: Final = {0: 13, 26: 5, 28: 5}
 
 
 class InitProducerIdRequest(EntityRequest[InitProducerIdResponse], frozen=True, kw_only=True):
@@ -54,6 +56,16 @@ class AddPartitionsToTxnRequest(
     v3_and_below_producer_id: ProducerId
     v3_and_below_producer_epoch: i16
     v3_and_below_topics: tuple[adding.AddPartitionsToTxnTopic, ...]
+
+
+class AddOffsetsToTxnRequest(EntityRequest[AddOffsetsToTxnResponse], frozen=True, kw_only=True):
+    """Adds the offsets of a group to the transaction, before TxnOffsetCommit."""
+
+    entities: ClassVar[Entities] = (AddOffsetsEntity, AddOffsetsToTxnResponse)
+    transactional_id: TransactionalId
+    producer_id: ProducerId
+    producer_epoch: i16
+    group_id: GroupId
 
 
 class EndTxnRequest(EntityRequest[EndTxnResponse], frozen=True, kw_only=True):
@@ -98,12 +110,25 @@ def add_partitions(
     )
 
 
+def add_offsets(
+    transactional_id: str, producer_id: int, epoch: int, group_id: str
+) -> AddOffsetsToTxnRequest:
+    """Add the offsets of this group to the transaction."""
+    return AddOffsetsToTxnRequest(
+        transactional_id=TransactionalId(transactional_id),
+        producer_id=ProducerId(producer_id),
+        producer_epoch=i16(epoch),
+        group_id=GroupId(group_id),
+    )
+
+
 def may_fence_itself(message: Request) -> bool:
     """Whether this request, if it arrives late, fences the producer that has sent it: a first
-    InitProducerId does, and an AddPartitionsToTxn begins a transaction that the next one aborts."""
+    InitProducerId does, and AddPartitionsToTxn and AddOffsetsToTxn begin a transaction that the
+    next one aborts."""
     if isinstance(message, InitProducerIdRequest):
         return message.producer_id < 0
-    return isinstance(message, AddPartitionsToTxnRequest)
+    return isinstance(message, (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest))
 
 
 def added_errors(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, ErrorCode]:

@@ -15,8 +15,9 @@ class State(enum.Enum):
 
     UNINITIALIZED = "uninitialized"  # no producer id is known: InitProducerId, which fences others
     READY = "ready"  # no transaction
-    ADDING = "adding"  # AddPartitionsToTxn, below transaction.version 2
+    ADDING = "adding"  # AddPartitionsToTxn and AddOffsetsToTxn, below transaction.version 2
     PRODUCING = "producing"  # Produce, until each batch is acknowledged
+    OFFSETS = "offsets"  # TxnOffsetCommit, until it is acknowledged
     COMMITTING = "committing"  # EndTxn (commit), until it is acknowledged
     ABORTING = "aborting"  # EndTxn (abort), until it is acknowledged
     # InitProducerId with the id and epoch that are known: requests that are late are rejected
@@ -30,10 +31,13 @@ class Event(enum.Enum):
 
     INITIALIZED = "initialized"  # a producer id and epoch are known
     ID_EXPIRED = "id expired"  # the coordinator does not know the producer id any more
-    BEGUN = "begun"  # a transaction begins, with transaction.version 2
-    BEGUN_EXPLICIT = "begun explicit"  # one to which AddPartitionsToTxn adds partitions
-    ADDED = "added"  # the transaction has all its partitions
-    WRITTEN = "written"  # each batch is acknowledged
+    BEGUN = "begun"  # a transaction with records begins, with transaction.version 2
+    # One to which AddPartitionsToTxn adds partitions, and AddOffsetsToTxn a group.
+    BEGUN_EXPLICIT = "begun explicit"
+    ADDED = "added"  # the transaction has all its partitions and its group, and has records
+    # No batch is left to be acknowledged, and the transaction has offsets.
+    OFFSETS_LEFT = "offsets left"
+    WRITTEN = "written"  # each batch is acknowledged, and so are the offsets
     REFUSED = "refused"  # a request was rejected: nothing of the transaction may be visible
     FENCED = "fenced"  # the epoch is not the present one: the coordinator has aborted, or another
     # producer has the transactional id
@@ -51,16 +55,25 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
     _S.READY: {
         _E.BEGUN: _S.PRODUCING,
         _E.BEGUN_EXPLICIT: _S.ADDING,
+        _E.OFFSETS_LEFT: _S.OFFSETS,
         # Before the next transaction: the cluster has another transaction.version now.
         _E.FENCED: _S.BUMPING,
     },
     _S.ADDING: {
         _E.ADDED: _S.PRODUCING,
+        _E.OFFSETS_LEFT: _S.OFFSETS,
         _E.REFUSED: _S.ABORTING,
         _E.FENCED: _S.BUMPING,
         _E.ID_EXPIRED: _S.UNINITIALIZED,
     },
     _S.PRODUCING: {
+        _E.OFFSETS_LEFT: _S.OFFSETS,
+        _E.WRITTEN: _S.COMMITTING,
+        _E.REFUSED: _S.ABORTING,
+        _E.FENCED: _S.BUMPING,
+        _E.ID_EXPIRED: _S.UNINITIALIZED,
+    },
+    _S.OFFSETS: {
         _E.WRITTEN: _S.COMMITTING,
         _E.REFUSED: _S.ABORTING,
         _E.FENCED: _S.BUMPING,

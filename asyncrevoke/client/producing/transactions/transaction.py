@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client.backoff import Backoff
-from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.record_batch import BatchSequence, ResultBatch
-from asyncrevoke.client.protocol.messages import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.client.producing.queueing.result_topics import ResultTopics
     from asyncrevoke.client.producing.record_batch import ResultSink
+    from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
     from asyncrevoke.client.producing.transactions.producer_transaction import PublishedRecord
 
 _SEQUENCES: Final = 2**31
@@ -25,12 +24,15 @@ _FIRST_BACKOFF: Final = 0.02
 _LONGEST_BACKOFF: Final = 1.0
 
 
-class TransactionRequest(NamedTuple):
-    """A request to send; ``batches`` are those of a Produce, whose first ones are in it."""
+class RecordsRefusedError(PublishError):
+    """Records of a transaction are refused for good, and the transaction is aborted. ``tokens``
+    are those of the refused records."""
 
-    node: Node
-    message: Request
-    batches: tuple[PartitionBatches, ...] = ()
+    def __init__(
+        self, topic: str, reason: str, tokens: Sequence[object], *, of_record: bool = False
+    ) -> None:
+        self.tokens = tokens
+        super().__init__(topic, reason, of_record=of_record)
 
 
 class PartitionBatches:
@@ -78,6 +80,16 @@ class PartitionBatches:
         self.in_flight = False
         self.retry_at = 0.0
 
+    @property
+    def tokens(self) -> list[object]:
+        """Those of all records that are left."""
+        return [token for batch in self.left for run in batch.runs for token in run.tokens]
+
+    @property
+    def first_tokens(self) -> list[object]:
+        """Those of the records of the first batch that is left."""
+        return [token for run in self.left[0].runs for token in run.tokens]
+
     def replace_first(self, parts: Sequence[ResultBatch]) -> None:
         """Send these in place of the first batch that is left."""
         self.left.popleft()
@@ -91,7 +103,7 @@ def transaction_batches(
     timestamp: int,
     sink: ResultSink,
 ) -> list[tuple[TopicPartition, ResultBatch]]:
-    """The batches of records whose topics are known. Raises PublishError."""
+    """The batches of records whose topics are known. Raises RecordsRefusedError."""
     batches: list[tuple[TopicPartition, ResultBatch]] = []
     last: dict[TopicPartition, ResultBatch] = {}
     for record in records:
@@ -100,7 +112,7 @@ def transaction_batches(
             number = topic.partition_of(record.key)
         elif not 0 <= number < topic.count:
             why = f"there is no partition {number}: it has {topic.count}"
-            raise PublishError(record.topic, why, of_record=True)
+            raise RecordsRefusedError(record.topic, why, (record,), of_record=True)
         partition = TopicPartition(record.topic, number)
         at = timestamp if record.timestamp is None else record.timestamp
         content = (at, record.key, record.value, record.headers, sink, record)
@@ -117,21 +129,32 @@ def transaction_batches(
 
 
 class Transaction:
-    """Batches that become visible together, or not at all. ``error``: why it is to fail; None while
-    it may be committed. ``give_up_at``: when it fails if it is not committed by then."""
+    """Batches and offsets that become visible together, or not at all. It has one or both.
+
+    ``error``: why it is to fail; None while it may be committed. ``give_up_at``: when it fails if
+    it is not committed by then. ``ended`` is called with the error, or None after the commit.
+    """
 
     def __init__(
-        self, batches: Iterable[tuple[TopicPartition, ResultBatch]], give_up_at: float
+        self,
+        batches: Iterable[tuple[TopicPartition, ResultBatch]],
+        give_up_at: float,
+        offsets: GroupOffsets | None = None,
+        ended: Callable[[Exception | None], None] = lambda _error: None,
     ) -> None:
         self.partitions: dict[TopicPartition, PartitionBatches] = {}
         for partition, batch in batches:
             if partition not in self.partitions:
                 self.partitions[partition] = PartitionBatches(partition)
             self.partitions[partition].left.append(batch)
+        self.offsets = offsets
+        assert self.partitions or offsets is not None
         self.give_up_at = give_up_at
+        self._ended = ended
         self.error: Exception | None = None
-        # Those that the coordinator has added to it.
+        # What the coordinator has added to it.
         self.added: set[TopicPartition] = set()
+        self.is_group_added = False
 
     @property
     def is_written(self) -> bool:
@@ -143,21 +166,34 @@ class Transaction:
         """Its partitions that the coordinator has not added."""
         return [partition for partition in self.partitions if partition not in self.added]
 
+    @property
+    def is_group_missing(self) -> bool:
+        """Whether the coordinator has not added the group of its offsets."""
+        return self.offsets is not None and not self.is_group_added
+
+    @property
+    def has_added(self) -> bool:
+        """Whether the coordinator has added anything."""
+        return bool(self.added) or self.is_group_added
+
     def begin_again(self) -> None:
         """Nothing of it is visible: all is left to do."""
         self.added.clear()
+        self.is_group_added = False
         for batches in self.partitions.values():
             batches.begin_again()
 
     def committed(self) -> None:
-        """Report to the sinks of the batches."""
+        """Report to the sinks of the batches, and then the end."""
         for partition, batches in self.partitions.items():
             for batch, offset in batches.acknowledged:
                 batch.acknowledged(partition, offset)
+        self._ended(None)
 
     def failed(self, error: Exception) -> None:
-        """Report the error to the sinks of the batches."""
+        """Report the error to the sinks of the batches, and then as the end."""
         for batches in self.partitions.values():
             batches.begin_again()
             for batch in batches.left:
                 batch.failed(error)
+        self._ended(error)

@@ -3,8 +3,9 @@
 A transaction is complete before its first request: all of its batches are known. Then
 
     begin
-    below transaction.version 2: AddPartitionsToTxn with all partitions
+    below transaction.version 2: AddPartitionsToTxn with all partitions, AddOffsetsToTxn
     Produce, one batch of each partition at a time, until each is acknowledged
+    TxnOffsetCommit to the coordinator of the group, if the transaction has offsets
     EndTxn (commit)
 
 A request that may have been processed without a response is sent again as it was. After any other
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kio.schema.add_offsets_to_txn.v3.response import AddOffsetsToTxnResponse
 from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnResponse
 from kio.schema.end_txn.v5.response import EndTxnResponse
 from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 from kio.schema.produce.v8.response import ProduceResponse
+from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponse
 
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Replied
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
@@ -35,19 +38,38 @@ from asyncrevoke.client.producing.requests import (
     partition_responses,
     produce_request,
 )
-from asyncrevoke.client.producing.transactions.coordinator import TransactionCoordinator
+from asyncrevoke.client.producing.transactions.coordinator import (
+    Coordinator,
+    TransactionCoordinator,
+    TransactionRequest,
+)
 from asyncrevoke.client.producing.transactions.error_table import (
     ABORT_ERRORS,
     ADD_ERRORS,
+    ADD_OFFSETS_ERRORS,
     COMMIT_ERRORS,
     COMMIT_ERRORS_IMPLICIT,
     INIT_ERRORS,
+    OFFSETS_ERRORS,
     PRODUCE_ERRORS,
     Action,
+    gravest,
     refusal,
+)
+from asyncrevoke.client.producing.transactions.group_offsets import (
+    OffsetsRejectedError,
+    rejected_as_a_whole,
+)
+from asyncrevoke.client.producing.transactions.offset_requests import (
+    TxnOffsetCommitRequest,
+    commit_offsets,
+    find_offset_contradiction,
+    offset_errors,
 )
 from asyncrevoke.client.producing.transactions.requests import (
     IMPLICIT,
+    AddOffsetsToTxnRequest,
+    add_offsets,
     add_partitions,
     added_errors,
     end_transaction,
@@ -55,11 +77,12 @@ from asyncrevoke.client.producing.transactions.requests import (
     may_fence_itself,
 )
 from asyncrevoke.client.producing.transactions.state_table import TRANSITIONS, Event, State
-from asyncrevoke.client.producing.transactions.transaction import TransactionRequest
+from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
 from asyncrevoke.client.protocol.messages import (
     ApiVersionsResponse,
     EntityResponse,
     ErrorCode,
+    FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 
@@ -121,6 +144,8 @@ class TransactionCore:
         self.fatal: Exception | None = None
         self._transaction: Transaction | None = None
         self._coordinator = TransactionCoordinator(transactional_id, self._topics)
+        # That of the group whose offsets were last committed.
+        self._group: Coordinator | None = None
         self._producer_id = self._epoch = -1
         # The next sequence number of each partition, in this epoch.
         self._numbers: dict[TopicPartition, int] = {}
@@ -128,8 +153,12 @@ class TransactionCore:
         self._has_late_request = False
         # Whether being fenced may follow from a late request of this producer.
         self._fenced_by_itself_until = 0.0
-        # Whether EndTxn (commit) of the present transaction may have been processed.
+        # Whether EndTxn (commit) of the present transaction was sent, and whether one of those
+        # before may have been processed.
+        self._commit_sent = False
         self._commit_in_doubt = False
+        # Whether the last transaction may be committed or aborted later: until the next epoch.
+        self._end_in_doubt = False
         # The one that the present epoch was begun with.
         self._used_version = 0
         self._give_up_at = _NEVER
@@ -149,11 +178,19 @@ class TransactionCore:
         if self.fatal is not None:
             self._fail(self.fatal)
 
-    def cancel(self) -> None:
-        """Abort the present transaction if its commit was not sent."""
-        transaction = self._transaction
-        if transaction is not None and transaction.error is None:
-            self._give_up(TransactionError("the commit was cancelled"))
+    @property
+    def is_settled(self) -> bool:
+        """Whether each transaction is committed or aborted, as InitProducerId makes sure of after
+        an end in doubt."""
+        return self._transaction is None and not self._end_in_doubt
+
+    def cancel(self, error: Exception) -> bool:
+        """Abort the present transaction, which then fails with this error. False if its commit was
+        sent, or if there is none."""
+        if self._transaction is None or self._commit_sent:
+            return False
+        self._give_up(error)
+        return True
 
     def fail_all(self, error: Exception) -> None:
         """Every transaction fails with this error from now on."""
@@ -165,13 +202,11 @@ class TransactionCore:
         transaction = self._transaction
         assert transaction is not None
         match self.state:
-            case State.ADDING | State.PRODUCING:
+            case State.ADDING | State.PRODUCING | State.OFFSETS | State.COMMITTING:
                 transaction.error = error
                 self._become(Event.REFUSED)
-            case State.COMMITTING:
-                pass
             case State.ABORTING:
-                transaction.error = transaction.error or error
+                transaction.error = error
             case _:
                 self._fail(error)
 
@@ -199,9 +234,12 @@ class TransactionCore:
         """A producer id is known: begin with the first request of the transaction."""
         for partition, batches in transaction.partitions.items():
             batches.number = self._numbers.get(partition, 0)
-        self._commit_in_doubt = False
+        self._commit_sent = self._commit_in_doubt = False
         self._give_up_at = now + self._timeout + _ABORTED_WITHIN
-        self._become(Event.BEGUN if self._is_implicit else Event.BEGUN_EXPLICIT)
+        if not self._is_implicit:
+            self._become(Event.BEGUN_EXPLICIT)
+        else:
+            self._become(Event.BEGUN if transaction.partitions else Event.OFFSETS_LEFT)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -216,15 +254,21 @@ class TransactionCore:
                 self._start(now, transaction)
         if self.state is State.PRODUCING and transaction is not None:
             outgoing += self._produce_requests(now, transaction)
+        elif self.state is State.OFFSETS and transaction is not None:
+            outgoing += self._offsets_request(now, transaction)
         elif self.state is State.ABORTING and transaction is not None:
             self._abort_nothing(transaction)
-        if not self._coordinator.is_asked and self._coordinator.retry_at <= now:
+        if self._coordinator.is_due(now):
             outgoing += self._coordinator_request()
         return outgoing
 
     def _abort_nothing(self, transaction: Transaction) -> None:
         """Below transaction.version 2, EndTxn without any partition is an error."""
-        if not (self._is_implicit or transaction.added or self._has_late_request):
+        asked = self._coordinator.asked
+        if asked is not None and may_fence_itself(asked):
+            # It may add something.
+            return
+        if not (self._is_implicit or transaction.has_added or self._has_late_request):
             self._epoch_ended(transaction, None)
             self._begin_again()
 
@@ -232,25 +276,33 @@ class TransactionCore:
         """The next request to the coordinator, if one is due."""
         transaction, message = self._transaction, self._next_message()
         if message is not None:
-            yield self._coordinator.ask(message)
+            outgoing = self._coordinator.ask(message)
+            self._commit_sent |= self.state is State.COMMITTING and outgoing.message is message
+            yield outgoing
         elif (
-            transaction is not None
+            (transaction is not None or self._end_in_doubt)
             and self._coordinator.version is None
             and self.state in (State.UNINITIALIZED, State.READY)
         ):
-            yield self._coordinator.ask(None)
+            yield self._coordinator.ask_version()
 
     def _next_message(self) -> Request | None:
         transaction, identity = self._transaction, (self._producer_id, self._epoch)
         match self.state:
-            case State.UNINITIALIZED if transaction and self._coordinator.version is not None:
+            case State.UNINITIALIZED if (
+                transaction or self._end_in_doubt
+            ) and self._coordinator.version is not None:
                 return init_producer_id(self.transactional_id, self._timeout)
             case State.BUMPING:
                 return init_producer_id(self.transactional_id, self._timeout, *identity)
             case State.ADDING if transaction is not None:
-                return add_partitions(self.transactional_id, *identity, transaction.missing)
+                if missing := transaction.missing:
+                    return add_partitions(self.transactional_id, *identity, missing)
+                assert transaction.offsets is not None
+                group_id = transaction.offsets.identity.group_id
+                return add_offsets(self.transactional_id, *identity, group_id)
             case State.COMMITTING | State.ABORTING if transaction is not None:
-                if any(batches.in_flight for batches in transaction.partitions.values()):
+                if self._is_in_flight(transaction):
                     return None
                 return end_transaction(
                     self.transactional_id,
@@ -260,6 +312,26 @@ class TransactionCore:
                 )
             case _:
                 return None
+
+    def _is_in_flight(self, transaction: Transaction) -> bool:
+        """Whether a request of the transaction is in flight that its end has to wait for."""
+        group = self._group
+        if group is not None and isinstance(group.asked, TxnOffsetCommitRequest):
+            return True
+        return any(batches.in_flight for batches in transaction.partitions.values())
+
+    def _offsets_request(
+        self, now: float, transaction: Transaction
+    ) -> Iterator[TransactionRequest]:
+        offsets = transaction.offsets
+        assert offsets is not None
+        find = FindCoordinatorRequest(group_id=offsets.identity.group_id)
+        if self._group is None or self._group.find != find:
+            self._group = Coordinator(find, self._topics)
+        if self._group.is_due(now):
+            identity, version = (self._producer_id, self._epoch), self._used_version
+            message = commit_offsets(self.transactional_id, *identity, offsets, version=version)
+            yield self._group.ask(message)
 
     def _produce_requests(
         self, now: float, transaction: Transaction
@@ -296,10 +368,11 @@ class TransactionCore:
         """When to call :meth:`requests` again if no response comes before."""
         due = _NEVER
         transaction = self._transaction
-        if transaction is None and self.state is not State.BUMPING:
+        if transaction is None and not self._end_in_doubt and self.state is not State.BUMPING:
             return due
-        if not self._coordinator.is_asked and self._coordinator.retry_at > now:
-            due = min(due, self._coordinator.retry_at)
+        for asked in (self._coordinator, self._group):
+            if asked is not None and asked.asked is None and asked.retry_at > now:
+                due = min(due, asked.retry_at)
         if transaction is not None:
             due = min(due, self._deadline(transaction))
             for batches in transaction.partitions.values():
@@ -334,6 +407,7 @@ class TransactionCore:
         """Process the response of a request, or its failure."""
         if isinstance(reply, Replied):
             wrong = find_producer_contradiction(outgoing.message, reply.message)
+            wrong = wrong or find_offset_contradiction(outgoing.message, reply.message)
             if wrong is not None:
                 detail = f"a broker has sent an impossible response: {wrong}"
                 reply = Failed(reply.request_id, FailureKind.MALFORMED, detail)
@@ -345,8 +419,11 @@ class TransactionCore:
             self._busy.discard(outgoing.node.node_id)
             self._produced(now, outgoing.batches, message, failed)
             return
-        self._coordinator.answered()
-        if failed is not None:
+        assert outgoing.coordinator is not None
+        outgoing.coordinator.answered()
+        if outgoing.coordinator is not self._coordinator:
+            self._group_replied(now, outgoing, message, failed)
+        elif failed is not None:
             self._coordinator_failed(now, outgoing.message, failed)
         elif isinstance(message, FindCoordinatorResponse):
             self._found(now, message)
@@ -356,10 +433,15 @@ class TransactionCore:
             self._coordinator_replied(now, message.entity)
 
     def _coordinator_failed(self, now: float, message: Request, failed: Failed) -> None:
+        if failed.kind is FailureKind.UNSUPPORTED and isinstance(message, AddOffsetsToTxnRequest):
+            self._reject(TransactionError(self.last_failure))
+            return
         if failed.kind in FATAL_FAILURES:
             self._refused(now, fatal_error(failed))
             return
-        if failed.kind is not FailureKind.UNREACHABLE:
+        if failed.kind is FailureKind.UNREACHABLE:
+            self._commit_sent &= self._commit_in_doubt
+        else:
             self._has_late_request |= self.state in (State.ADDING, State.ABORTING, State.COMMITTING)
             self._commit_in_doubt |= self.state is State.COMMITTING
             if may_fence_itself(message) or now < self._fenced_by_itself_until:
@@ -385,6 +467,8 @@ class TransactionCore:
                 self._initialized(now, response)
             case State.ADDING, AddPartitionsToTxnResponse():
                 self._added(now, added_errors(response))
+            case State.ADDING, AddOffsetsToTxnResponse():
+                self._group_added(now, response.error_code)
             case State.COMMITTING, EndTxnResponse():
                 self._commit_ended(now, response)
             case State.ABORTING, EndTxnResponse():
@@ -400,7 +484,7 @@ class TransactionCore:
             self._producer_id, self._epoch = response.producer_id, response.producer_epoch
             self._used_version = self._coordinator.version or 0
             self._numbers.clear()
-            self._has_late_request = False
+            self._has_late_request = self._end_in_doubt = False
             self._become(Event.INITIALIZED)
             return
         self.last_failure = refusal(error)
@@ -425,34 +509,121 @@ class TransactionCore:
     def _added(self, now: float, errors: Mapping[TopicPartition, ErrorCode]) -> None:
         transaction = self._transaction
         assert transaction is not None
-        again, find = False, False
+        actions: list[Action] = []
         for partition in transaction.missing:
             error = errors.get(partition, ErrorCode.operation_not_attempted)
-            match ADD_ERRORS.get(error, Action.REFUSED):
-                case Action.DONE:
-                    transaction.added.add(partition)
-                case Action.REFUSED:
-                    transaction.error = PublishError(partition.topic, refusal(error))
-                case Action.FENCED:
-                    self._fenced(Event.FENCED)
-                    return
-                case Action.ID_EXPIRED:
-                    self._fenced(Event.ID_EXPIRED)
-                    return
-                case Action.REDO:
-                    self._become(Event.REFUSED)
-                    return
-                case action:
-                    again, find = True, find or action is Action.FIND
-                    self.last_failure = refusal(error)
-                    if action is Action.REFRESH:
-                        self._topics.refresh(now)
-        if transaction.error is not None:
-            self._become(Event.REFUSED)
-        elif again:
-            self._coordinator.again(now, find=find)
+            action = ADD_ERRORS.get(error, Action.REFUSED)
+            actions.append(action)
+            if action is Action.DONE:
+                transaction.added.add(partition)
+            else:
+                self.last_failure = refusal(error)
+            if action is Action.REFUSED:
+                tokens = transaction.partitions[partition].tokens
+                transaction.error = RecordsRefusedError(partition.topic, refusal(error), tokens)
+        if self._go_on(now, self._coordinator, gravest(actions)):
+            self._adding_done(transaction)
+
+    def _group_added(self, now: float, error: ErrorCode) -> None:
+        transaction = self._transaction
+        assert transaction is not None
+        assert transaction.offsets is not None
+        action = ADD_OFFSETS_ERRORS.get(error, Action.REFUSED)
+        if action is not Action.DONE:
+            self.last_failure = refusal(error)
+        self._has_late_request |= action is Action.IN_DOUBT
+        if error is ErrorCode.transactional_id_authorization_failed:
+            transaction.error = TransactionError(f"{self.transactional_id}: {refusal(error)}")
+        elif action is Action.REFUSED:
+            transaction.error = rejected_as_a_whole(transaction.offsets, error)
+        if self._go_on(now, self._coordinator, action):
+            transaction.is_group_added = True
+            self._adding_done(transaction)
+
+    def _adding_done(self, transaction: Transaction) -> None:
+        if transaction.is_group_missing:
+            self._coordinator.step_done()
         else:
-            self._become(Event.ADDED)
+            self._become(Event.ADDED if transaction.partitions else Event.OFFSETS_LEFT)
+
+    def _go_on(self, now: float, coordinator: Coordinator, action: Action) -> bool:
+        """Whether the request before an end is done; otherwise do what its response requires."""
+        match action:
+            case Action.DONE:
+                return True
+            case Action.FENCED:
+                self._fenced(Event.FENCED)
+            case Action.ID_EXPIRED:
+                self._fenced(Event.ID_EXPIRED)
+            case Action.REFUSED | Action.REDO:
+                self._become(Event.REFUSED)
+            case _:
+                if action is Action.REFRESH:
+                    self._topics.refresh(now)
+                coordinator.again(now, find=action is Action.FIND)
+        return False
+
+    # --- offsets -------------------------------------------------------------------------------
+
+    def _group_replied(
+        self, now: float, outgoing: TransactionRequest, message: object, failed: Failed | None
+    ) -> None:
+        """The group's coordinator has responded, or the broker that was asked for it."""
+        group, transaction = outgoing.coordinator, self._transaction
+        assert group is not None
+        is_commit = isinstance(outgoing.message, TxnOffsetCommitRequest)
+        if failed is not None:
+            self._has_late_request |= is_commit and failed.kind is not FailureKind.UNREACHABLE
+            if failed.kind in FATAL_FAILURES:
+                self._reject(TransactionError(self.last_failure))
+            group.again(now, find=True)
+        elif isinstance(message, FindCoordinatorResponse):
+            if message.error is not ErrorCode.none:
+                self.last_failure = refusal(message.error)
+            if not group.found(now, message) and transaction and transaction.offsets:
+                self._reject(rejected_as_a_whole(transaction.offsets, message.error))
+        elif isinstance(message, EntityResponse):
+            assert isinstance(message.entity, TxnOffsetCommitResponse)
+            self._offsets_ended(now, group, message.entity)
+
+    def _offsets_ended(
+        self, now: float, group: Coordinator, response: TxnOffsetCommitResponse
+    ) -> None:
+        transaction = self._transaction
+        if transaction is None or transaction.offsets is None:
+            return
+        errors = offset_errors(transaction.offsets, response)
+        actions = {
+            partition: OFFSETS_ERRORS.get(error, Action.REFUSED)
+            for partition, error in errors.items()
+        }
+        self._has_late_request |= Action.IN_DOUBT in actions.values()
+        if self.state is not State.OFFSETS:
+            return
+        for error in errors.values():
+            if error is not ErrorCode.none:
+                self.last_failure = refusal(error)
+        action = gravest(actions.values())
+        if (denied := ErrorCode.transactional_id_authorization_failed) in errors.values():
+            transaction.error = TransactionError(f"{self.transactional_id}: {refusal(denied)}")
+        elif action is Action.REFUSED:
+            group_id = transaction.offsets.identity.group_id
+            rejected = {
+                partition: error
+                for partition, error in errors.items()
+                if actions[partition] is Action.REFUSED
+            }
+            transaction.error = OffsetsRejectedError(group_id, rejected)
+        if self._go_on(now, group, action):
+            group.step_done()
+            self._become(Event.WRITTEN)
+
+    def _reject(self, error: Exception) -> None:
+        """The offsets cannot be committed: abort, and fail with this error."""
+        transaction = self._transaction
+        if transaction is not None and self.state in (State.ADDING, State.OFFSETS):
+            transaction.error = error
+            self._become(Event.REFUSED)
 
     def _fenced(self, event: Event) -> None:
         """The coordinator has aborted the transaction, or another producer has its id."""
@@ -487,7 +658,7 @@ class TransactionCore:
             transaction.error = PublishError(parts[0].partition.topic, self.last_failure)
             self._become(Event.REFUSED)
         elif transaction.is_written:
-            self._become(Event.WRITTEN)
+            self._become(Event.OFFSETS_LEFT if transaction.offsets else Event.WRITTEN)
 
     def _batch_ended(
         self,
@@ -542,9 +713,10 @@ class TransactionCore:
         elif error in TOO_LARGE and batch.compression != _ZSTD:
             batches.replace_first([batch.with_compression(_ZSTD)])
         else:
-            transaction.error = PublishError(
+            transaction.error = RecordsRefusedError(
                 batches.partition.topic,
                 rejection(error, detail),
+                batches.first_tokens,
                 of_record=action is ProduceAction.SPLIT,
             )
         return Action.REFUSED
@@ -556,6 +728,8 @@ class TransactionCore:
         action = table.get(response.error_code, Action.DOUBTFUL)
         if action is Action.FENCED:
             action = Action.DOUBTFUL if self._commit_in_doubt else Action.ABORTED
+        self._commit_in_doubt |= response.error_code in _MAY_BE_PROCESSED
+        self._commit_sent = self._commit_in_doubt and action not in (Action.REDO, Action.ABORTED)
         match action:
             case Action.DONE:
                 transaction, self._transaction = self._transaction, None
@@ -572,12 +746,12 @@ class TransactionCore:
                 self.last_failure = refusal(response.error_code)
                 self._doubtful()
             case _:
-                self._commit_in_doubt |= response.error_code in _MAY_BE_PROCESSED
                 self.last_failure = refusal(response.error_code)
                 self._coordinator.again(now, find=action is Action.FIND)
 
     def _doubtful(self) -> None:
         self._become(Event.DOUBTFUL)
+        self._end_in_doubt = True
         why = f"it is not known whether the transaction was committed: {self.last_failure}"
         self._fail(TransactionError(why, in_doubt=True))
 

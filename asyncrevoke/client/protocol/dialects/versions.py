@@ -204,6 +204,9 @@ APIS: Final[Mapping[str, Api]] = {
         "use `Consumer(idempotent=False)`",
     ),
     "AddPartitionsToTxn": Api(24, "transactions", (Version(3), Version(1)), _NO_TRANSACTIONS),
+    "AddOffsetsToTxn": Api(
+        25, "transactions with offsets", (Version(3), Version(1)), _NO_TRANSACTIONS
+    ),
     "EndTxn": Api(
         26,
         "transactions",
@@ -220,6 +223,13 @@ APIS: Final[Mapping[str, Api]] = {
             Version(2, "the right to ask with DESCRIBE on the topic"),
         ),
         "a log that an unclean leader election has truncated is not noticed",
+    ),
+    "TxnOffsetCommit": Api(
+        28,
+        "transactions with offsets",
+        # Version 5 is for transaction.version 2 only. Lower ones than 3 lack the member (KIP-447).
+        (Version(5), Version(4), Version(3)),
+        _NO_TRANSACTIONS,
     ),
     "CreateAcls": Api(30, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
     "DescribeConfigs": Api(

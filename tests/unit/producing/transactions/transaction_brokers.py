@@ -16,9 +16,16 @@ from kio.schema.end_txn.v5.response import EndTxnResponse
 from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 from kio.schema.types import ProducerId, TopicName
 from kio.static.primitive import i16, i32, i32Timedelta
+from unit.producing.transactions.offsets_of_group import (
+    OffsetsOfGroup,
+    group_added,
+    offsets_response,
+)
 
 from asyncrevoke.client.producing.requests import ProduceRequest, produce_response, produced_batches
+from asyncrevoke.client.producing.transactions.offset_requests import TxnOffsetCommitRequest
 from asyncrevoke.client.producing.transactions.requests import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
@@ -43,7 +50,7 @@ if TYPE_CHECKING:
 
 TOPIC = "results"
 _NO_TIME = i32Timedelta.parse(datetime.timedelta(0))
-_RANGES = {0: (0, 13), 24: (0, 5), 26: (0, 5)}
+_RANGES = {0: (0, 13), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5)}
 _REMEMBERED = 5
 
 
@@ -113,7 +120,8 @@ class PartitionLog:
 
 
 class TransactionBrokers:
-    """One broker, the coordinator of one transactional id and the leader of all partitions.
+    """One broker, the coordinator of one transactional id and of one group, and the leader of all
+    partitions.
 
     ``completing``: until :meth:`complete` is called, the markers of the last transaction are not
     written. ``rejections``: errors of the next
@@ -128,14 +136,18 @@ class TransactionBrokers:
         self.state = "empty"
         self.last_end: bool | None = None
         self.added: set[int] = set()
-        self.completing: tuple[bool, tuple[int, int], set[int]] | None = None
+        self.group = OffsetsOfGroup()
+        self.completing: (
+            tuple[bool, tuple[int, int], set[int], dict[TopicPartition, int]] | None
+        ) = None
         self.rejections: dict[type[Request], list[ErrorCode]] = {}
 
     def complete(self) -> None:
         """Write the markers."""
         if self.completing is not None:
-            committed, producer, partitions = self.completing
+            committed, producer, partitions, offsets = self.completing
             self.completing = None
+            self.group.marker_written(offsets, committed=committed)
             for number in partitions:
                 self.logs[number].end_transaction(producer, committed=committed)
 
@@ -157,7 +169,7 @@ class TransactionBrokers:
     def handle(self, message: Request) -> Response:
         """The response to a request."""
         if rejected := self.rejections.get(type(message)):
-            return self._rejected(message, rejected.pop(0))
+            return self.rejected(message, rejected.pop(0))
         match message:
             case MetadataRequest():
                 return self._metadata()
@@ -170,6 +182,10 @@ class TransactionBrokers:
                 return self._init(message)
             case AddPartitionsToTxnRequest():
                 return self._add(message)
+            case AddOffsetsToTxnRequest():
+                return self._add_group(message)
+            case TxnOffsetCommitRequest():
+                return self._commit_offsets(message)
             case ProduceRequest():
                 return self._produce(message)
             case EndTxnRequest():
@@ -177,8 +193,13 @@ class TransactionBrokers:
             case other:
                 raise AssertionError(f"unexpected: {other!r}")
 
-    def _rejected(self, message: Request, error: ErrorCode) -> Response:
+    def rejected(self, message: Request, error: ErrorCode) -> Response:
+        """A response with this error."""
         match message:
+            case AddOffsetsToTxnRequest():
+                return group_added(error)
+            case TxnOffsetCommitRequest():
+                return offsets_response(message, error)
             case InitProducerIdRequest():
                 return _initialized(error, -1, -1)
             case AddPartitionsToTxnRequest():
@@ -235,6 +256,28 @@ class TransactionBrokers:
             self.added.update(topic.partitions)
         return _added(message, ErrorCode.none)
 
+    def _add_group(self, message: AddOffsetsToTxnRequest) -> Response:
+        if message.producer_epoch != self.epoch:
+            return group_added(ErrorCode.invalid_producer_epoch)
+        if self.completing is not None:
+            return group_added(ErrorCode.concurrent_transactions)
+        self.state, self.group.is_added = "ongoing", True
+        return group_added(ErrorCode.none)
+
+    def _commit_offsets(self, message: TxnOffsetCommitRequest) -> Response:
+        """As :meth:`_may_produce` does for batches."""
+        implicit = message.highest_version > 4
+        assert implicit is (self.version >= 2)
+        if message.producer_epoch != self.epoch:
+            return offsets_response(message, ErrorCode.invalid_producer_epoch)
+        if not implicit and not self.group.is_added:
+            return offsets_response(message, ErrorCode.invalid_txn_state)
+        if implicit:
+            if self.completing is not None:
+                return offsets_response(message, ErrorCode.concurrent_transactions)
+            self.state, self.group.is_added = "ongoing", True
+        return self.group.commit(message)
+
     def _produce(self, message: ProduceRequest) -> Response:
         errors: dict[TopicPartition, ErrorCode] = {}
         offsets: dict[TopicPartition, int] = {}
@@ -287,7 +330,8 @@ class TransactionBrokers:
 
     def _end(self, *, committed: bool) -> None:
         self.complete()
-        self.completing = committed, (self.producer_id, self.epoch), self.added
+        offsets = self.group.end_transaction()
+        self.completing = committed, (self.producer_id, self.epoch), self.added, offsets
         self.added = set()
         self.state, self.last_end = "ended", committed
 

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 from unit.producing.transactions.transaction_brokers import TOPIC, TransactionBrokers
 
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import GroupMetadata, TopicPartition
 from asyncrevoke.client.producing.queueing.result_topics import ResultTopics
 from asyncrevoke.client.producing.record_batch import ResultBatch
+from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
 from asyncrevoke.client.producing.transactions.transaction import Transaction
 from asyncrevoke.client.producing.transactions.transaction_core import TransactionCore
-from asyncrevoke.client.protocol.messages import MetadataResponse
+from asyncrevoke.client.protocol.messages import CommitEntry, ErrorCode, MetadataResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.client.producing.transactions.transaction import TransactionRequest
+    from asyncrevoke.client.producing.transactions.coordinator import TransactionRequest
 
 REQUEST_TIMEOUT = 5.0
+INPUT = "orders"
 _LATENCY = 0.002
 
 
@@ -31,18 +33,25 @@ class Ends:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.acknowledged = self.failed = 0
+        self.has_ended = False
+
+    def ended(self, error: Exception | None) -> None:
+        assert not self.has_ended
+        self.has_ended, self.error = True, error
 
     def results_acknowledged(self, tokens: Sequence[object], *_: object) -> None:
         self.acknowledged += len(tokens)
 
     def results_failed(self, tokens: Sequence[object], error: Exception) -> None:
+        assert error is not None
         self.failed += len(tokens)
-        self.error = error
 
 
 class Setting:
     """``faults(outgoing)`` says what becomes of a request: "response", "lost" (it does not arrive),
-    "response lost", "late" (it arrives after the producer has given it up), or "unreachable"."""
+    "response lost", "late" (it arrives after the producer has given it up), "unreachable", "not
+    coordinator" (which the broker responds), or "timed out" (which the broker responds before it
+    processes the request)."""
 
     def __init__(self, brokers: TransactionBrokers) -> None:
         self.brokers = brokers
@@ -59,6 +68,9 @@ class Setting:
         )
         self.sent: list[TransactionRequest] = []
         self.faults: Callable[[TransactionRequest], str] = lambda _: "response"
+        # Seconds after which a broker processes a request that it has responded REQUEST_TIMED_OUT
+        # to.
+        self.processed_after = 0.02
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
 
@@ -66,7 +78,11 @@ class Setting:
         heapq.heappush(self._events, (when, next(self._order), action))
 
     def transaction(
-        self, values: dict[int, list[bytes]], longest: float = 15.0, compression: int = 0
+        self,
+        values: dict[int, list[bytes]],
+        longest: float = 15.0,
+        compression: int = 0,
+        offsets: GroupOffsets | None = None,
     ) -> Ends:
         """Begin a transaction with one batch for each partition."""
         ends = Ends()
@@ -77,7 +93,7 @@ class Setting:
                 batch.append(1, None, value, [], ends, value)
             batch.close()
             batches.append((TopicPartition(TOPIC, number), batch))
-        self.core.begin(Transaction(batches, self.now + longest))
+        self.core.begin(Transaction(batches, self.now + longest, offsets, ends.ended))
         return ends
 
     def run(self, until: Callable[[], bool] | None = None, longest: float = 300.0) -> None:
@@ -110,10 +126,13 @@ class Setting:
 
     def _deliver(self, outgoing: TransactionRequest, fault: str) -> None:
         def answer() -> None:
-            message = self.brokers.handle(outgoing.message)
+            if fault == "not coordinator":
+                message = self.brokers.rejected(outgoing.message, ErrorCode.not_coordinator)
+            else:
+                message = self.brokers.handle(outgoing.message)
             if self.brokers.completing is not None:
                 self.at(self.now + 0.01, self.brokers.complete)
-            if fault == "response":
+            if fault in ("response", "not coordinator"):
                 reply = Replied(0, message)
                 self.at(self.now + _LATENCY, lambda: self._received(outgoing, reply))
 
@@ -121,11 +140,16 @@ class Setting:
             failed = Failed(0, FailureKind.UNREACHABLE, "refused")
             self.at(self.now + _LATENCY, lambda: self._received(outgoing, failed))
             return
-        if fault in ("response", "response lost"):
+        if fault == "timed out":
+            reply = Replied(0, self.brokers.rejected(outgoing.message, ErrorCode.request_timed_out))
+            self.at(self.now + _LATENCY, lambda: self._received(outgoing, reply))
+            self.at(self.now + self.processed_after, answer)
+            return
+        if fault in ("response", "response lost", "not coordinator"):
             self.at(self.now + _LATENCY, answer)
         if fault == "late":
             self.at(self.now + REQUEST_TIMEOUT + 0.05, answer)
-        if fault != "response":
+        if fault not in ("response", "not coordinator"):
             failed = Failed(0, FailureKind.TIMEOUT, "no response")
             self.at(self.now + REQUEST_TIMEOUT, lambda: self._received(outgoing, failed))
 
@@ -134,3 +158,20 @@ class Setting:
 
     def visible(self) -> list[list[bytes]]:
         return [log.visible for log in self.brokers.logs]
+
+
+def offsets_of(
+    entries: dict[int, int], generation: int = 1, metadata: dict[int, str] | None = None
+) -> GroupOffsets:
+    """Offsets of partitions of the topic that the group reads."""
+    return GroupOffsets(
+        GroupMetadata("readers", generation, "member"),
+        tuple(
+            CommitEntry(
+                partition=TopicPartition(INPUT, number),
+                offset=offset,
+                metadata=(metadata or {}).get(number, ""),
+            )
+            for number, offset in entries.items()
+        ),
+    )
