@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import TopicPartition as ConfluentPartition
+from broker.requests.read_committed import PARTITIONS, read_committed
 
 from asyncrevoke import Producer
 from asyncrevoke.broker import KafkaBroker
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
-PARTITIONS = 3
 VERSIONS = [2, 1, pytest.param(0, marks=pytest.mark.variant)]
 
 
@@ -36,39 +33,6 @@ def topic(broker: KafkaBroker, request: pytest.FixtureRequest) -> str:
     name = f"out-{abs(hash(request.node.name)) % 10**8}"
     broker.create_topic(name, PARTITIONS)
     return name
-
-
-def read_committed(broker: KafkaBroker, topic: str) -> Counter[bytes]:
-    """All values that librdkafka reads, when no transaction is open any more."""
-    reader = ConfluentConsumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    found: Counter[bytes] = Counter()
-    try:
-        reader.assign([ConfluentPartition(topic, number, 0) for number in range(PARTITIONS)])
-        ended: set[int] = set()
-        deadline = time.monotonic() + 30.0
-        while len(ended) < PARTITIONS:
-            assert time.monotonic() < deadline
-            message = reader.poll(0.5)
-            if message is None:
-                continue
-            if message.error() is not None:
-                number = message.partition()
-                assert number is not None
-                ended.add(number)
-            else:
-                value = message.value()
-                assert isinstance(value, bytes)
-                found[value] += 1
-    finally:
-        reader.close()
-    return found
 
 
 async def test_committed_transactions_are_visible_once_and_others_never(

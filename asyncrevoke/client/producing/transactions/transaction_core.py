@@ -103,7 +103,14 @@ _NEVER: Final = float("inf")
 _ZSTD: Final = 4
 _RETRIES: Final = (ProduceAction.RETRY, ProduceAction.RETRY_IN_DOUBT, ProduceAction.REFRESH)
 _FENCED: Final = (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch)
-_MAY_BE_PROCESSED: Final = (ErrorCode.request_timed_out, ErrorCode.unknown_server_error)
+# Of EndTxn: a coordinator that has appended to its log, and could not replicate it in time or is no
+# longer the leader, responds with the last two.
+_MAY_BE_PROCESSED: Final = (
+    ErrorCode.request_timed_out,
+    ErrorCode.unknown_server_error,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+)
 # Seconds in which a request that got no response may still be processed.
 _LATE: Final = 60.0
 # Most bytes of one Produce request.
