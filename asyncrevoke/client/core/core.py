@@ -78,7 +78,9 @@ class Core:
         complete the membership goes on; deadlines of revocations take the slowest commit into
         account; delivery goes on or pauses with the confirmation of the membership; fetches are
         planned; the listener is notified."""
-        self._pass_barrier(now)
+        while self.revocation.take_barrier_request():
+            if self.revocation.at_barrier:
+                self.membership.barrier(now)
         self.revocation.set_slowest_commit(self.committer.slowest)
         if self.session_guard.is_enabled:
             self.session_guard.resume_if_confirmed(now)
@@ -86,11 +88,6 @@ class Core:
         if not (self.owes_plan or self.leaving.closing):
             self.fetcher.plan(now)
         self.assignment.flush_notices()
-
-    def _pass_barrier(self, now: float) -> None:
-        while self.revocation.take_barrier_request():
-            if self.revocation.at_barrier:
-                self.membership.barrier(now)
 
     # --- lifespans -------------------------------------------------------------------------------
 
@@ -273,29 +270,6 @@ class Core:
         self.membership.leave_idle(now)
 
     # --- leaving ---------------------------------------------------------------------------------
-
-    def start_leaving(self, now: float, wait_for_tasks: bool) -> None:
-        self.poller.disable_idle_check()
-        self.membership.leave(now, wait_for_tasks=wait_for_tasks)
-        self._pass_barrier(now)
-
-    def leave_uncommitted(self, now: float) -> None:
-        """What is not committed is lost, and the group is left."""
-        self.revocation.lose(
-            now, self.assignment.live(), "no commit of it was acknowledged within close_timeout"
-        )
-        self.membership.leave_now(now)
-        self._pass_barrier(now)
-
-    def stop_leaving(self, now: float) -> None:
-        """The membership ends without the coordinator's response."""
-        self.membership.stop_leaving(now)
-        self._pass_barrier(now)
-
-    def close_timed_out(self, now: float) -> None:
-        """Nothing is sent any more, and what is still assigned is lost."""
-        self.membership.stop_sending()
-        self.revocation.lose(now, self.assignment.live(), "closing took too long")
 
     def closing_ended(self) -> None:
         """Every waiting call fails with ConsumerClosedError."""
@@ -545,11 +519,7 @@ class Core:
         after close_timeout). ``graceful`` waits for tasks and handlers until ``deadline.work``;
         another call may end that wait."""
         call_id = self._call_id()
-        joined = self.subscription_state.started and self.poller.fatal is None
-        self.poller.end()
-        if joined and not self.leaving.closing:
-            self.leaving.set_sessions_ending(self.fetcher.end_sessions())
-        self.leaving.close(now, call_id, graceful=graceful, joined=joined, deadline=deadline)
+        self.leaving.close(now, call_id, graceful=graceful, deadline=deadline)
         return call_id
 
     # --- errors and facts ------------------------------------------------------------------------
@@ -724,4 +694,13 @@ class Core:
             self.step_errors,
             self,
         )
-        self.leaving = Leaving(self.outbox, config, self)
+        self.leaving = Leaving(
+            self.outbox,
+            config,
+            self.assignment,
+            self.revocation,
+            self.fetcher,
+            self.subscription_state,
+            self.poller,
+            self,
+        )

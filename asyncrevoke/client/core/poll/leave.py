@@ -10,7 +10,12 @@ from asyncrevoke.client.core.io.effects import CompleteRequest
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.fetch.fetcher import Fetcher
     from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.membership.subscription_state import SubscriptionState
+    from asyncrevoke.client.core.partition.assignment import Assignment
+    from asyncrevoke.client.core.partition.revocation import Revocation
+    from asyncrevoke.client.core.poll.poll import Poller
     from asyncrevoke.client.core.poll.reactions import PollReactions
     from asyncrevoke.client.errors import PartitionsError
 
@@ -26,10 +31,20 @@ class Leaving:
         self,
         outbox: Outbox,
         config: ConsumerConfig,
+        assignment: Assignment,
+        revocation: Revocation,
+        fetcher: Fetcher,
+        subscription_state: SubscriptionState,
+        poller: Poller,
         reactions: PollReactions,
     ) -> None:
         self._outbox = outbox
         self._close_timeout = config.close_timeout
+        self._assignment = assignment
+        self._revocation = revocation
+        self._fetcher = fetcher
+        self._subscription_state = subscription_state
+        self._poller = poller
         self._reactions = reactions
         self._calls: list[int] = []
         self._deadline: Deadline | None = None
@@ -47,15 +62,17 @@ class Leaving:
         self._calls.append(call_id)
         self._leave(now, Deadline.after(now, self._close_timeout), wait_for_tasks=True)
 
-    def close(
-        self, now: float, call_id: int, *, graceful: bool, joined: bool, deadline: Deadline | None
-    ) -> None:
+    def close(self, now: float, call_id: int, *, graceful: bool, deadline: Deadline | None) -> None:
         """Leave for good, and complete the call by ``deadline`` (None: after ``close_timeout``); at
-        once if nothing was ``joined``."""
+        once if nothing was joined."""
+        self._poller.end()
         if self.closed:
             self._outbox.put(CompleteRequest(call_id))
             return
         self._calls.append(call_id)
+        joined = self._subscription_state.started and self._poller.fatal is None
+        if joined and not self.closing:
+            self._sessions_ending = self._fetcher.end_sessions()
         self.closing = True
         self._outbox.wake()
         if joined:
@@ -83,10 +100,6 @@ class Leaving:
         else:
             self.finish()
 
-    def set_sessions_ending(self, ending: bool) -> None:
-        """Whether closing waits for :meth:`sessions_ended`."""
-        self._sessions_ending = ending
-
     def sessions_ended(self) -> None:
         """All fetch sessions have ended."""
         self._sessions_ending = False
@@ -112,26 +125,31 @@ class Leaving:
         else:
             self._outbox.cancel_timer(_DRAIN_TIMER)
         self.under_way = True
-        self._reactions.start_leaving(now, wait_for_tasks)
+        self._poller.disable_idle_check()
+        self._subscription_state.membership.leave(now, wait_for_tasks=wait_for_tasks)
 
     def _stop_waiting(self, now: float) -> None:
         self._outbox.emit(log_events.TASKS_STILL_RUN)
-        self._reactions.start_leaving(now, False)
+        self._poller.disable_idle_check()
+        self._subscription_state.membership.leave(now, wait_for_tasks=False)
 
     def _not_committed(self, now: float) -> None:
-        # The loss of what was not committed is logged.
         if self.under_way:
-            self._reactions.leave_uncommitted(now)
+            why = "no commit of it was acknowledged within close_timeout"
+            self._revocation.lose(now, self._assignment.live(), why)
+            self._subscription_state.membership.leave_now(now)
 
     def _too_long(self, now: float) -> None:
+        membership = self._subscription_state.membership
         if not self.closing:
             # The earlier timers may be due at the same time, and not have fired yet.
-            self._reactions.leave_uncommitted(now)
+            self._not_committed(now)
             if self.under_way:
-                self._reactions.stop_leaving(now)
+                membership.stop_leaving(now)
             return
         self._outbox.emit(log_events.CLOSE_TIMEOUT_EXCEEDED)
-        self._reactions.close_timed_out(now)
+        membership.stop_sending()
+        self._revocation.lose(now, self._assignment.live(), "closing took too long")
         self.finish()
 
     def _complete(self) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from unittest.mock import create_autospec
+from unittest.mock import MagicMock, create_autospec
 
 import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
 from unit.core.scripted_environment import NODES, topic, tp
 
+from asyncrevoke.client.core.fetch.fetcher import Fetcher
 from asyncrevoke.client.core.io.effects import Channel, FailureKind, Send
+from asyncrevoke.client.core.membership.subscription_state import SubscriptionState
+from asyncrevoke.client.core.partition.assignment import Assignment
+from asyncrevoke.client.core.partition.revocation import Revocation
 from asyncrevoke.client.core.poll.leave import Leaving
+from asyncrevoke.client.core.poll.poll import Poller
 from asyncrevoke.client.core.poll.reactions import PollReactions
 from asyncrevoke.client.protocol.messages import (
     ErrorCode,
@@ -227,9 +232,17 @@ def test_closing_waits_for_the_end_of_sessions_and_for_nothing_after_it() -> Non
     closed: list[bool] = []
     reactions = create_autospec(PollReactions, instance=True)
     reactions.closing_ended.side_effect = lambda: closed.append(True)
-    leaving = Leaving(world.outbox, world.config, reactions)
-    leaving.set_sessions_ending(True)
-    leaving.close(world.now, 1, graceful=True, joined=True, deadline=None)
+    leaving = Leaving(
+        world.outbox,
+        world.config,
+        create_autospec(Assignment, instance=True),
+        create_autospec(Revocation, instance=True),
+        create_autospec(Fetcher, instance=True, **{"end_sessions.return_value": True}),
+        create_autospec(SubscriptionState, instance=True, started=True, membership=MagicMock()),
+        create_autospec(Poller, instance=True, fatal=None),
+        reactions,
+    )
+    leaving.close(world.now, 1, graceful=True, deadline=None)
     leaving.left()
     assert closed == []
     leaving.sessions_ended()
