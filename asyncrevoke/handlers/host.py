@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.producing.record_producer import RecordProducer
-    from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.handlers.decoding.decoders import Decoder
@@ -191,10 +190,16 @@ class HandlerHost:
                 runner = self._runner = HandlerRunner(session, router, context)
                 session.add_owner(runner)
                 session.core.poll_for_handlers()
-                if lifespans is None:
+                if lifespans is not None:
+                    lifespans.start(state, runner.stop_after_failure)
+                try:
                     await runner.run()
-                else:
-                    await self._run_in_lifespans(session, runner, lifespans, state)
+                finally:
+                    if lifespans is not None:
+                        # They exit before resources are closed.
+                        await lifespans.aclose(lost=session.has_failed)
+                if runner.failure is not None:
+                    raise runner.failure
         except asyncio.CancelledError:
             if self.failure is None:
                 raise
@@ -202,7 +207,10 @@ class HandlerHost:
             log_events.HANDLER_STOPPED_CONSUMER.write_to(log, exc_info=self.failure)
             raise self.failure from None
         except Exception as error:
-            first = self._first_error(log, error)
+            first = error if self.failure is None else self.failure
+            if first is not error:
+                # Raised by resources when they were closed after the failure.
+                log_events.CLOSING_FAILED.write_to(log, exc_info=error)
             log_events.HANDLER_STOPPED_CONSUMER.write_to(log, exc_info=first)
             if first is error:
                 raise
@@ -242,14 +250,6 @@ class HandlerHost:
             recorder=session.recorder,
             deadline=session.deadline,
         )
-
-    def _first_error(self, log: EventLog, error: Exception) -> BaseException:
-        """The failure of a handler, if resources have raised ``error`` when they were closed after
-        it; otherwise ``error``."""
-        if self.failure is None or error is self.failure:
-            return error
-        log_events.CLOSING_FAILED.write_to(log, exc_info=error)
-        return self.failure
 
     def open_producer(self, session: Session) -> RecordProducer:
         """Return the producer of results and dead letters, made at the first call.
@@ -296,19 +296,6 @@ class HandlerHost:
         )
         session.lifespans.run_by(lifespans)
         return lifespans
-
-    @staticmethod
-    async def _run_in_lifespans(
-        session: Session, runner: HandlerRunner, lifespans: PartitionLifespans, state: object
-    ) -> None:
-        """Run the handlers; partition lifespans exit before resources are closed."""
-        lifespans.start(state, runner.stop_after_failure)
-        try:
-            await runner.run()
-        finally:
-            await lifespans.aclose(lost=session.has_failed)
-        if runner.failure is not None:
-            raise runner.failure
 
     def open_resources(self) -> AbstractAsyncContextManager[object]:
         """Inside, ``resources`` are open. Raises ConfigError."""

@@ -45,7 +45,8 @@ class HandlerRunner(RecordOwner):
         self._source = source
         self._context = context
         self._log = context.log
-        self._failure: BaseException | None = None
+        # What has stopped the runner; None if nothing has.
+        self.failure: BaseException | None = None
         # When gaps of revoked partitions are dropped, and those of all when the source has stopped.
         self._gap_timers: dict[TopicPartition | None, TimerHandle] = {}
         self._pipeline = pipeline = HandlerPipeline(
@@ -57,11 +58,6 @@ class HandlerRunner(RecordOwner):
         limits = HandlerInFlightLimits(lookup, context.max_in_flight)
         if limits:
             source.limit_in_flight(limits)
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The failure that has stopped the runner; None if none has."""
-        return self._failure
 
     async def run(self) -> None:
         """Handle records until the source stops; return when all handlers have ended.
@@ -83,15 +79,15 @@ class HandlerRunner(RecordOwner):
                     await pipeline.pool.wait_until_idle()
                     await pipeline.results_ended()
         except asyncio.CancelledError:
-            if self._failure is not None:
-                log_events.CANCELLED_AFTER_FAILURE.write_to(self._log, exc_info=self._failure)
+            if self.failure is not None:
+                log_events.CANCELLED_AFTER_FAILURE.write_to(self._log, exc_info=self.failure)
             raise
         finally:
             for timer in self._gap_timers.values():
                 timer.cancel()
             await pipeline.close()
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop the queued records of these lost partitions, and cancel their running handlers.
@@ -156,17 +152,17 @@ class HandlerRunner(RecordOwner):
 
     def stop_after_failure(self, error: BaseException) -> None:
         """Start no record, let running handlers end, and let :meth:`run` raise the first error."""
-        if self._failure is not None:
+        if self.failure is not None:
             log_events.ANOTHER_HANDLER_FAILED.write_to(self._log, exc_info=error)
             return
-        self._failure = error
+        self.failure = error
         self._pipeline.backlog.stop()
         self._source.stop()
 
     def _drain(self) -> None:
         """Start no record, except those of gaps until shortly before the deadline."""
         backlog, deadline = self._pipeline.backlog, self._context.deadline
-        if self._failure is not None:
+        if self.failure is not None:
             backlog.stop()
         elif backlog.drain() and deadline is not None:
             seconds = deadline.until_gaps_end()
@@ -190,19 +186,16 @@ class HandlerRunner(RecordOwner):
     def _drop_gap(self, partition: TopicPartition) -> None:
         del self._gap_timers[partition]
         if self._source.is_revoking(partition):
-            self._log_gaps_dropped(partition=str(partition))
+            log_events.GAPS_DROPPED.write_to(self._log, partition=str(partition))
             self._pipeline.backlog.drop_gap(partition)
 
     def _drop_gaps(self) -> None:
-        if self._failure is None:
-            self._log_gaps_dropped()
+        if self.failure is None:
+            log_events.GAPS_DROPPED.write_to(self._log)
         self._pipeline.backlog.stop()
 
-    def _log_gaps_dropped(self, **fields: object) -> None:
-        log_events.GAPS_DROPPED.write_to(self._log, **fields)
-
     async def _poll_until_stopped(self) -> None:
-        while self._failure is None:
+        while self.failure is None:
             try:
                 batch = await self._source.poll()
             except StopAsyncIteration:
@@ -215,7 +208,7 @@ class HandlerRunner(RecordOwner):
             except ConfigError as error:
                 self.stop_after_failure(error)
                 return
-            if self._failure is None:
+            if self.failure is None:
                 # A poll that never waits would keep the workers from running.
                 await asyncio.sleep(0)
 
