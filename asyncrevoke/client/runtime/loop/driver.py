@@ -51,7 +51,7 @@ from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, LoopLa
 from asyncrevoke.client.runtime.net.decode_threads import DecodeThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
@@ -416,18 +416,16 @@ class Driver:
                 task.cancel()
             try:
                 if tasks:
-                    self._abandon((await asyncio.wait(tasks, timeout=CANCELLED_TASKS))[1])
+                    _, left = await asyncio.wait(tasks, timeout=CANCELLED_TASKS)
+                    # These caught their cancellation: only tasks that run user callbacks can.
+                    for task in left:
+                        log_events.CALLBACK_ABANDONED.write_to(self._log, callback=task.get_name())
+                        abandon(task)
                 self._decode_threads.stop()
                 if self._heartbeat_thread is not None:
                     await self._heartbeat_thread.aclose()
             finally:
                 await self._requests.close()
-
-    def _abandon(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """These caught their cancellation: only tasks that run user callbacks can."""
-        for task in tasks:
-            log_events.CALLBACK_ABANDONED.write_to(self._log, callback=task.get_name())
-            abandon(task)
 
     def _stop_sending(self) -> None:
         if self._heartbeat_thread is not None:

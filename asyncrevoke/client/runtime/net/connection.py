@@ -252,7 +252,7 @@ class Connection:
         try:
             self._transport.write(data)
         except (OSError, RuntimeError) as error:  # uvloop raises the latter
-            self._abort(error)
+            self.abort(error)
 
     # --- responses -------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class Connection:
         elif isinstance(error, FrameTooLargeError) and self._pending:
             self._fail_invalid(error)
         else:
-            self._abort(error or EOFError())
+            self.abort(error or EOFError())
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -458,11 +458,8 @@ class Connection:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def abort(self) -> None:
+    def abort(self, cause: Exception | None = None) -> None:
         """Close without waiting; requests in flight fail with DISCONNECTED."""
-        self._abort(None)
-
-    def _abort(self, cause: Exception | None) -> None:
         self.connected = False
         if self._timer is not None:
             self._timer.cancel()

@@ -127,7 +127,9 @@ class Shutdown:
         finally:
             try:
                 await self._driver.aclose(deadline)
-                self._abandon_handlers()
+                if self.handlers is not None and not self.handlers.done():
+                    log_events.HANDLER_RESOURCES_ABANDONED.write_to(self._log)
+                    abandon(self.handlers)
                 await self._end_journal(deadline)
             except Exception as error:  # noqa: BLE001 - likewise
                 failure = error if failure is None else failure
@@ -159,17 +161,16 @@ class Shutdown:
         await self._wait(handlers, self._urgent, until=until)
         if not handlers.done():
             if not self._urgent.done():
-                self._log_cancelled_handlers()
+                running = self._status.running()
+                named = [
+                    f"{call.handler} {call.topic}-{call.partition} offset {call.offset}"
+                    for call in running[:_NAMED]
+                ]
+                log_events.HANDLERS_CANCELLED.write_to(
+                    self._log, running=len(running), handlers=named
+                )
             # This cancels all handlers; leaving does not wait for them to exit.
             handlers.cancel()
-
-    def _log_cancelled_handlers(self) -> None:
-        running = self._status.running()
-        named = [
-            f"{call.handler} {call.topic}-{call.partition} offset {call.offset}"
-            for call in running[:_NAMED]
-        ]
-        log_events.HANDLERS_CANCELLED.write_to(self._log, running=len(running), handlers=named)
 
     async def _leave_group(self, deadline: Deadline) -> Deadline:
         """Leave the group. Returns the deadline of the rest, which may be earlier."""
@@ -202,12 +203,6 @@ class Shutdown:
                 self.handlers.cancel()
                 await self._wait(self.handlers, until=deadline.cancelled_callbacks)
         await self._driver.listener_called(deadline.last_callbacks(self._driver.now()))
-
-    def _abandon_handlers(self) -> None:
-        handlers = self.handlers
-        if handlers is not None and not handlers.done():
-            log_events.HANDLER_RESOURCES_ABANDONED.write_to(self._log)
-            abandon(handlers)
 
     async def _end_journal(self, deadline: Deadline) -> None:
         if self._recorder is None:
