@@ -576,9 +576,12 @@ class TransactionCore:
         self, now: float, outgoing: TransactionRequest, message: object, failed: Failed | None
     ) -> None:
         """The group's coordinator has responded, or the broker that was asked for it."""
-        group, transaction = outgoing.coordinator, self._transaction
+        group, transaction, asked = outgoing.coordinator, self._transaction, outgoing.message
         assert group is not None
-        is_commit = isinstance(outgoing.message, TxnOffsetCommitRequest)
+        is_commit = isinstance(asked, TxnOffsetCommitRequest)
+        if isinstance(asked, TxnOffsetCommitRequest) and not self._is_of_this_epoch(asked):
+            # Of a transaction that has ended without it.
+            return
         if failed is not None:
             self._has_late_request |= is_commit and failed.kind is not FailureKind.UNREACHABLE
             if failed.kind in FATAL_FAILURES:
@@ -592,6 +595,9 @@ class TransactionCore:
         elif isinstance(message, EntityResponse):
             assert isinstance(message.entity, TxnOffsetCommitResponse)
             self._offsets_ended(now, group, message.entity)
+
+    def _is_of_this_epoch(self, asked: TxnOffsetCommitRequest) -> bool:
+        return (asked.producer_id, asked.producer_epoch) == (self._producer_id, self._epoch)
 
     def _offsets_ended(
         self, now: float, group: Coordinator, response: TxnOffsetCommitResponse

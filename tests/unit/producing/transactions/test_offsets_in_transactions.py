@@ -8,7 +8,7 @@ import pytest
 from unit.producing.transactions.transaction_brokers import TransactionBrokers
 from unit.producing.transactions.transaction_setting import INPUT, Setting, offsets_of
 
-from asyncrevoke.client.core.io.effects import Failed, FailureKind
+from asyncrevoke.client.core.io.effects import Failed, FailureKind, Replied
 from asyncrevoke.client.errors import ProducerFencedError, PublishError, TransactionError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.requests import ProduceRequest
@@ -421,4 +421,28 @@ def test_a_commit_is_in_doubt_if_the_producer_is_fenced_after_an_error_of_the_co
     ends = run(setting)
     assert isinstance(ends.error, TransactionError)
     assert ends.error.in_doubt
+    assert was_committed(setting)
+
+
+def test_a_response_to_the_offsets_of_an_earlier_transaction_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setting = ready(2)
+    deliver = setting._deliver
+    held: list[TransactionRequest] = []
+
+    def hold_the_first(outgoing: TransactionRequest, fault: str) -> None:
+        if isinstance(outgoing.message, TxnOffsetCommitRequest) and not held:
+            held.append(outgoing)
+            reply = Replied(0, setting.brokers.handle(outgoing.message))
+            setting.at(setting.now + 85.0, lambda: setting._received(outgoing, reply))
+        else:
+            deliver(outgoing, fault)
+
+    monkeypatch.setattr(setting, "_deliver", hold_the_first)
+    setting.at(setting.now + 70.0, setting.brokers.expire)
+    first = setting.transaction({}, offsets=offsets_of({0: 5, 1: 6}))
+    setting.run()
+    assert isinstance(first.error, TransactionError)
+    assert run(setting).error is None
     assert was_committed(setting)
