@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from asyncrevoke.client import log_events
@@ -24,9 +23,8 @@ from asyncrevoke.client.runtime.hooks.recorders import SessionJournal, check_jou
 from asyncrevoke.client.runtime.loop.entering import check_event_loop, check_main_script
 from asyncrevoke.client.runtime.loop.signals import DrainOnSignals
 from asyncrevoke.client.runtime.session.partition_calls import PartitionCalls
-from asyncrevoke.client.runtime.session.probe import probe
+from asyncrevoke.client.runtime.session.probe import StatusCalls
 from asyncrevoke.client.runtime.session.record_calls import RecordCalls
-from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
 from asyncrevoke.client.runtime.session.subscription_calls import SubscriptionCalls, read_from
 from asyncrevoke.handlers.host import HandlerHost
 
@@ -37,10 +35,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerOptions, GroupProtocol, OrderBy
     from asyncrevoke.client.config.inherit import Inherit
-    from asyncrevoke.client.model import BrokerPattern, GroupMetadata, Health
+    from asyncrevoke.client.model import BrokerPattern
+    from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
     from asyncrevoke.client.producing.producer import ConsumerProducer, Producer
     from asyncrevoke.client.runtime.hooks.observers import Observer
-    from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, Resources
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "RebalanceListener"]
 
 
-class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
+class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
     """Reads topics, alone or in a group, and revokes partitions in two steps (KIP-983).
 
     ::
@@ -158,6 +156,8 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         check_main_script()
         self._handler_host.check(self._topics)
         session = self._session = self._open()
+        if session.config.exactly_once:
+            self._handler_host.open_transactions(session)
         if self._handler_host.has_lifespans:
             session.core.lifespans.enter_lifespans()
         router = self._handler_host.router
@@ -241,27 +241,6 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         """
         self._entered_once().stop()
 
-    # --- status ----------------------------------------------------------------------------------
-
-    def group_metadata(self) -> GroupMetadata:
-        """The identity of this member in its group; generation -1 before it has joined."""
-        self._needs_group("group_metadata")
-        return self._readable().core.group_metadata()
-
-    def health(self) -> Health:
-        """The state of the consumer, for a health check."""
-        return self._entered_once().status.snapshot().health
-
-    def probe(self, *, max_handler_age: float | None = None) -> Probe:
-        """Liveness and readiness, for an orchestrator; not ready before the consumer is entered.
-
-        Not live if a handler runs for more than ``max_handler_age`` seconds, or for more than 5 s
-        beyond its ``max_handler_time``.
-        """
-        session = self._session
-        health = None if session is None else self.health()
-        return probe(self._config, session, health, max_handler_age)
-
     # --- handlers and tasks ----------------------------------------------------------------------
 
     def handler(self, *topics: str, **options: Unpack[HandlerOptions]) -> Callable[[F], F]:
@@ -324,10 +303,38 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
         """
         from asyncrevoke.client.producing.producer import ConsumerProducer
 
-        records = self._handler_host.open_producer(self._entered())
+        session = self._entered()
+        records = self._handler_host.open_producer(session)
         if self._producer is None or self._producer.records is not records:
-            self._producer = ConsumerProducer(records)
+            inside = session.membership if session.config.exactly_once else None
+            self._producer = ConsumerProducer(records, inside)
         return self._producer
+
+    def transaction(self) -> BatchTransaction:
+        """A transaction for the last batch of a loop, with ``processing="exactly_once"``.
+
+        ::
+
+            async for batch in consumer:
+                async with consumer.transaction() as tx:
+                    for record in batch.records:
+                        tx.publish("totals", total(record), record=record)
+
+        At the end of the block the results and the offsets of the batch are committed together. If
+        the block raises an exception, nothing is published or committed, and the next step returns
+        the batch again; the same happens if the commit raises: PublishError for a result that is
+        refused, PartitionLostError if a partition is lost whose results cannot be left out, a
+        FatalError if the consumer has ended. Ask for the next batch after the block. If cancelled,
+        the transaction is aborted, unless its commit was requested. Raises ConfigError without
+        ``processing="exactly_once"``.
+        """
+        session = self._reading()
+        transactions = self._handler_host.transactions
+        if transactions is None:
+            raise ConfigError('transaction() needs processing="exactly_once"')
+        from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
+
+        return BatchTransaction(session, transactions)
 
     async def run(self) -> None:
         """Enter, process records until SIGINT, SIGTERM or :meth:`stop`, drain, and close.
@@ -387,32 +394,16 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
                 'a task group completes records itself: it needs commit_mode="processed", this '
                 f'consumer has "{config.commit_mode}"'
             )
-        from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
-        from asyncrevoke.handlers.execution.runner_context import RunnerContext
         from asyncrevoke.handlers.policy.options import check_failure_options
         from asyncrevoke.handlers.task_group import TrackedTaskGroup
 
         check_failure_options(retry, dead_letter, on_error)
-        most = config.max_in_flight if max_in_flight is None else max_in_flight
-        running = config.concurrency if concurrency is None else concurrency
-        if not 1 <= most <= config.max_in_flight:
-            raise ConfigError(
-                f"max_in_flight={most}: use 1 to {config.max_in_flight}, the consumer's "
-                "max_in_flight"
-            )
-        if running < 1:
-            raise ConfigError(f"concurrency={running}: at least 1")
-        dead_letters = DeadLetterProducer(partial(self._handler_host.open_producer, session))
-        context = RunnerContext(
-            concurrency=running,
-            max_in_flight=most,
-            log=session.application_log,
+        context = self._handler_host.task_group_context(
+            session,
+            concurrency=config.concurrency if concurrency is None else concurrency,
+            max_in_flight=config.max_in_flight if max_in_flight is None else max_in_flight,
             order_by=config.order_by if order_by is INHERIT else order_by,
-            null_keys=config.null_keys,
-            dead_letters=None if dead_letter is None else dead_letters,
-            observers=session.observers,
-            recorder=session.recorder,
-            deadline=ShutdownDeadline(session.now, config.close_timeout),
+            sends_dead_letters=dead_letter is not None,
         )
         group = TrackedTaskGroup(
             session, context, retry=retry, dead_letter=dead_letter, on_error=on_error or "stop"
@@ -483,6 +474,12 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls):
             raise ConfigError(
                 "this consumer has handlers, which take its records: use another consumer with "
                 "another group_id to iterate, or await consumer.run()"
+            )
+        transactions = self._handler_host.transactions
+        if transactions is not None and transactions.has_open_batch:
+            raise IllegalStateError(
+                "the block of consumer.transaction() covers one batch: ask for the next one, or "
+                "begin another transaction, after it"
             )
         return self._entered_once()
 

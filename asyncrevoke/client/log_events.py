@@ -247,6 +247,18 @@ MAX_IN_FLIGHT_REACHED = _warning("max_in_flight reached; delivery paused", "in_f
 
 # --- Commits
 COMMITTED = _debug("committed", "offsets seconds")
+TRANSACTIONS_BEGIN = _info("results are written in transactions", "transactional_id")
+"""With `processing="exactly_once"`. Each member has a transactional id of its own."""
+TRANSACTION_ABORTED = _warning("a transaction was aborted; its records wait", "reason records")
+"""Nothing of it is visible. The results of these records are written in the next transaction."""
+TRANSACTION_IN_DOUBT = _warning(
+    "reading the committed offsets, as it is unknown if a transaction is committed", "reason"
+)
+"""The offsets say whether it is; until then no other transaction begins."""
+TRANSACTION_RESULTS_REFUSED = _warning(
+    "results were refused; their records fail", "topic reason records"
+)
+"""The failure policy of their handlers decides."""
 WAITING_FOR_COMMITS = _warning("waiting for commits to be acknowledged", "reason seconds")
 """Brokers respond with an error that usually passes."""
 COMMIT_REJECTED = _warning(

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError, ConsumerClosedError
 from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.config import ConsumerConfig, OrderBy
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.log_events import Log
+    from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
     from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.session.session import Session
-    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import (
@@ -61,6 +63,7 @@ class HandlerHost:
         self.router: Router | None = None
         self._runner: HandlerRunner | None = None
         self._producer: RecordProducer | None = None
+        self.transactions: RecordTransactions | None = None
         # The session whose producer is closed. A test may enter the consumer again, with another.
         self._closed_session: Session | None = None
 
@@ -168,6 +171,16 @@ class HandlerHost:
         topics |= {handler.retry_topic.topic for handler in handlers if handler.retry_topic}
         return frozenset(topic for topic in topics if topic is not None)
 
+    def open_transactions(self, session: Session) -> None:
+        """From now on, what is finished in this session is committed in transactions."""
+        from asyncrevoke.client.producing.exactly_once.record_transactions import (
+            RecordTransactions,
+        )
+
+        self.transactions = RecordTransactions(session)
+        session.transactions.write_by(self.transactions)
+        self.transactions.start()
+
     async def run(self, session: Session, router: Router) -> None:
         """Run the handlers until the session stops, or a failed handler stops it.
 
@@ -188,6 +201,8 @@ class HandlerHost:
                 if not session.uses_threads:
                     router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)
+                if self.transactions is not None:
+                    self.transactions.fail_by(runner.results_refused)
                 session.add_owner(runner)
                 session.core.poll_for_handlers()
                 if lifespans is not None:
@@ -229,10 +244,9 @@ class HandlerHost:
         worker_resources: WorkerResources | None,
         lifespans: PartitionLifespans | None,
     ) -> RunnerContext:
-        from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
         from asyncrevoke.handlers.execution.runner_context import RunnerContext
 
-        config, open_producer = self._config, partial(self.open_producer, session)
+        config = self._config
         return RunnerContext(
             concurrency=config.concurrency,
             log=session.application_log,
@@ -242,14 +256,60 @@ class HandlerHost:
             state=state,
             worker_resources=worker_resources,
             lifespans=lifespans,
-            dead_letters=DeadLetterProducer(open_producer),
-            open_producer=open_producer,
+            dead_letters=self._dead_letters(session),
+            open_producer=self._open_results(session),
+            transactions=self.transactions,
             wall_clock=session.wall_clock,
             call_recorder=session.call_recorder,
             observers=session.observers,
             recorder=session.recorder,
             deadline=session.deadline,
         )
+
+    def task_group_context(
+        self,
+        session: Session,
+        *,
+        concurrency: int,
+        max_in_flight: int,
+        order_by: OrderBy | None,
+        sends_dead_letters: bool,
+    ) -> RunnerContext:
+        """The options of a task group. Raises ConfigError."""
+        from asyncrevoke.handlers.execution.runner_context import RunnerContext
+
+        most = self._config.max_in_flight
+        if not 1 <= max_in_flight <= most:
+            raise ConfigError(
+                f"max_in_flight={max_in_flight}: use 1 to {most}, the consumer's max_in_flight"
+            )
+        if concurrency < 1:
+            raise ConfigError(f"concurrency={concurrency}: at least 1")
+        return RunnerContext(
+            concurrency=concurrency,
+            max_in_flight=max_in_flight,
+            log=session.application_log,
+            order_by=order_by,
+            null_keys=self._config.null_keys,
+            dead_letters=self._dead_letters(session) if sends_dead_letters else None,
+            transactions=self.transactions,
+            observers=session.observers,
+            recorder=session.recorder,
+            deadline=ShutdownDeadline(session.now, self._config.close_timeout),
+        )
+
+    def _dead_letters(self, session: Session) -> DeadLetterProducer:
+        """What writes dead letters and records of retry topics, unless transactions do."""
+        from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
+
+        return DeadLetterProducer(partial(self.open_producer, session))
+
+    def _open_results(self, session: Session) -> Callable[[], RecordProducer]:
+        """A function that returns the producer of results."""
+        transactions = self.transactions
+        if transactions is not None:
+            return lambda: transactions.producer
+        return partial(self.open_producer, session)
 
     def open_producer(self, session: Session) -> RecordProducer:
         """Return the producer of results and dead letters, made at the first call.

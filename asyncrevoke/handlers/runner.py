@@ -159,6 +159,10 @@ class HandlerRunner(RecordOwner):
         self._pipeline.backlog.stop()
         self._source.stop()
 
+    def results_refused(self, records: Sequence[Record], error: Exception) -> None:
+        """The results of a call for these records were refused, and are in no transaction."""
+        self._pipeline.results_refused(records, error)
+
     def _drain(self) -> None:
         """Start no record, except those of gaps until shortly before the deadline."""
         backlog, deadline = self._pipeline.backlog, self._context.deadline

@@ -5,23 +5,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
-from asyncrevoke.client.errors import HandlerExitError, IllegalStateError
+from asyncrevoke.client.errors import ConfigError, HandlerExitError, IllegalStateError
+from asyncrevoke.client.producing.message import SAME_KEY, Headers, Message, SameKey
 from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
+from asyncrevoke.handlers.execution.result_publisher import encoded_result
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.registration import Handler
-from asyncrevoke.handlers.policy.signature import handler_name
 from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering, lane_key
+from asyncrevoke.handlers.task_records import TaskRecords
 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
+        Awaitable,
+        Callable,
         Hashable,
         Iterable,
         Iterator,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import PollResult, Record, TopicPartition, UnwrittenRecords
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.batch import Item
-    from asyncrevoke.handlers.policy.context import HandlerContext
     from asyncrevoke.handlers.policy.middleware import Middleware
     from asyncrevoke.handlers.policy.registration import OnError
     from asyncrevoke.handlers.policy.retry import Retry
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
+# In place of a handler's name, for results of tasks.
+TASKS = "tasks"
 # The most tasks that one log line names.
 _MAX_NAMED = 20
 _State: TypeAlias = Literal["new", "entered", "left"]
@@ -56,123 +60,6 @@ class TaskResult(Generic[R]):
     async def await_call(self, call: Callable[[], Awaitable[R]]) -> None:
         """Make the call, and keep its result."""
         self.value = (await call(),)
-
-
-class _Task(NamedTuple):
-    function: object
-    call: Callable[[], Awaitable[object]]
-    ended: asyncio.Event | None
-
-
-class TaskRecords:
-    """The :class:`TakenRecords` of a task group, with the function submitted for each record.
-
-    ``room`` is released once for each record whose task has ended.
-    """
-
-    def __init__(self, source: RecordSource, room: asyncio.Semaphore) -> None:
-        self._source = source
-        self._room = room
-        self._tasks: dict[Record, _Task] = {}
-        self._retries_stopped = False
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def add(
-        self,
-        record: Record,
-        function: object,
-        call: Callable[[], Awaitable[object]],
-        ended: asyncio.Event | None,
-    ) -> None:
-        """``function`` was submitted with this record; ``ended`` is set when its task has ended."""
-        self._tasks[record] = _Task(function, call, ended)
-
-    def stop_retries(self) -> None:
-        """The group ends: tasks that fail from now on are not retried."""
-        self._retries_stopped = True
-
-    def name_of(self, partition: TopicPartition, offset: int) -> str | None:
-        """The name of the function that was submitted with a record; None if none was."""
-        for record, task in self._tasks.items():
-            if record.offset == offset and record.topic_partition == partition:
-                return handler_name(task.function)
-        return None
-
-    def call(self, record: Record, _context: HandlerContext | None = None, /) -> Awaitable[object]:
-        """Call the function that was submitted with this record."""
-        return self._tasks[record].call()
-
-    def lose(self, partition: TopicPartition, running: Iterable[Item]) -> None:
-        """The partition is lost: its tasks have ended, except the ``running`` ones."""
-        runs = set(running)
-        for record in self._of(partition):
-            if record not in runs:
-                self._remove(record)
-
-    def _of(self, partition: TopicPartition) -> list[Record]:
-        return [record for record in self._tasks if record.topic_partition == partition]
-
-    def _remove(self, record: Record) -> None:
-        task = self._tasks.pop(record, None)
-        if task is not None:
-            self._room.release()
-            if task.ended is not None:
-                task.ended.set()
-
-    # -- TakenRecords ----------------------------------------------------------------------------
-
-    def complete(self, record: Record) -> bool:
-        """The record is done."""
-        done = self._source.complete(record)
-        self._remove(record)
-        return done
-
-    def complete_all(self, records: Sequence[Record]) -> None:
-        """These records are done."""
-        self._source.complete_all(records)
-        for record in records:
-            self._remove(record)
-
-    def abandon(self, record: Record) -> None:
-        """The record's task has ended, and the record is not done."""
-        self._source.abandon(record)
-        self._remove(record)
-
-    def abandon_all(self, records: Sequence[Record]) -> None:
-        """These records are not done, and no task of them runs."""
-        self._source.abandon_all(records)
-        for record in records:
-            self._remove(record)
-
-    def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
-        """Ask the source: see :meth:`TakenRecords.droppable_from`."""
-        return self._source.droppable_from(partition, unstarted)
-
-    def drop_after(self, partition: TopicPartition, offset: int) -> None:
-        """Abandon these records: submitted records cannot be returned to the source."""
-        for record in self._of(partition):
-            if record.offset > offset:
-                self.abandon(record)
-
-    def is_revoking(self, partition: TopicPartition) -> bool:
-        """Whether failed records of the partition are not retried: its revocation is announced, or
-        the consumer or the group ends."""
-        stopping = self._retries_stopped or self._source.stopping
-        return stopping or self._source.is_revoking(partition)
-
-    def is_paused(self, partition: TopicPartition) -> bool:
-        """Whether this partition is paused, by a failure or by the user."""
-        return self._source.is_paused(partition)
-
-    def pause_after_failure(self, record: Record) -> None:
-        """Deliver no records of this record's partition, which stays assigned."""
-        self._source.pause_after_failure(record)
-
-    def resume_after_failure(self, partition: TopicPartition) -> None:
-        """End a pause by :meth:`pause_after_failure`."""
-        self._source.resume_after_failure(partition)
 
 
 class _TaskHandler:
@@ -340,6 +227,40 @@ class TrackedTaskGroup(RecordOwner):
         do so at once.
         """
         return await self._submit(record, function, partial(function, record, *args), None)
+
+    async def publish(
+        self,
+        record: Record,
+        topic: str,
+        value: object,
+        *,
+        key: bytes | str | SameKey | None = SAME_KEY,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Add a result of the running task of ``record``, with ``processing="exactly_once"``.
+
+        It is written in the transaction that commits the record, if the task succeeds. The
+        arguments are those of :meth:`HandlerContext.publish`. Waits until the topic is known.
+        Raises PublishError, IllegalStateError for a record without a running task, and ConfigError
+        without ``processing="exactly_once"``. If cancelled, nothing was added.
+        """
+        transactions = self._context.transactions
+        if transactions is None:
+            raise ConfigError(
+                'publish() of a task group needs processing="exactly_once": otherwise use '
+                "consumer.producer.publish()"
+            )
+        if record not in self._records:
+            raise IllegalStateError("only the running task of a record publishes its results")
+        with transactions.producer.spans(in_call=True) as spans:
+            message = Message(
+                value, key=key, headers=headers, partition=partition, timestamp=timestamp
+            )
+            result = encoded_result(topic, message, record, spans)
+            await transactions.producer.partitions(topic)
+            transactions.finished.call_results(record, TASKS).append(result)
 
     async def map(
         self,

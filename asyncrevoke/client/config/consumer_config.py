@@ -21,11 +21,13 @@ from asyncrevoke.client.config.consumer_options import (
     OnUnconfirmedMembership,
     OrderBy,
     OwnAssignor,
+    Processing,
     RevokeGaps,
     SaslMechanism,
     SecurityProtocol,
     ValueAs,
 )
+from asyncrevoke.client.config.exactly_once import check_exactly_once
 from asyncrevoke.client.config.names import explain_unknown, old_name
 from asyncrevoke.client.config.security import DEFAULT_MECHANISM, check_security
 from asyncrevoke.client.errors import ConfigError
@@ -57,6 +59,30 @@ class ConsumerConfig:
     group_id: str | None = None
     """The consumer group. With None there is no group: nothing is committed, and the consumer reads
     the partitions that ``assign`` is called with, or all partitions of its topics."""
+
+    processing: Processing = "at_least_once"
+    """``"at_least_once"``: a record is done when its results are acknowledged, and after a crash
+    some results are published again. ``"exactly_once"``: results and offsets are written in
+    transactions (KIP-447), so that readers with ``read_committed`` see the results of each record
+    once; it implies ``isolation_level="read_committed"``. Hazard of ``"exactly_once"``: it covers
+    Kafka alone, and a handler may still be called twice for a record, so writes to databases need
+    idempotency."""
+
+    transaction_interval: float = 0.1
+    """With ``processing="exactly_once"``: seconds between transactions, and so the longest that
+    results wait. Nothing is sent if no record is done, and one transaction is open at a time.
+    Hazard of a short interval: a transaction takes a few milliseconds of the brokers and writes a
+    marker into each partition that it has touched."""
+
+    transaction_timeout: float = 10.0
+    """With ``processing="exactly_once"``: seconds after which the coordinator aborts the
+    transaction of a process that was killed, at most ``transaction.max.timeout.ms`` of the brokers.
+    The coordinator looks every 10 s. Until then readers with ``read_committed`` wait, and so does
+    the next owner of the partitions."""
+
+    transactional_id_prefix: str | None = None
+    """With ``processing="exactly_once"``: how transactional ids begin, for access rules. None: the
+    ``group_id``. A static member adds its ``group_instance_id``, any other a random id."""
 
     commit_mode: CommitMode = "processed"
     """When a record is done, so that its offset can be committed. ``"processed"``: when its handler
@@ -317,12 +343,14 @@ class ConsumerConfig:
             if name in _DEFAULTS:
                 continue
             raise ConfigError(old_name(name, value) or explain_unknown(name, _DEFAULTS))
+        check_exactly_once(options)
         return cls(**cast("ConsumerOptions", options))
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
             object.__setattr__(self, name, check(name, getattr(self, name)))
         self._check_group()
+        self._set_exactly_once()
         self._check_times()
         if self.security_protocol.endswith("SSL") and self.ssl_context is None:
             import ssl
@@ -347,6 +375,26 @@ class ConsumerConfig:
             )
         if self.group_protocol == "consumer":
             self._reject_classic_options()
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether results and offsets are written in transactions."""
+        return self.processing == "exactly_once"
+
+    def _set_exactly_once(self) -> None:
+        if not self.exactly_once:
+            return
+        if self.group_id is None:
+            raise ConfigError('processing="exactly_once" needs a consumer group: give a group_id')
+        if self.commit_mode != "processed":
+            raise ConfigError(
+                f'processing="exactly_once" commits in transactions: commit_mode='
+                f'"{self.commit_mode}" has no meaning with it, leave it out'
+            )
+        if not self.idempotent:
+            raise ConfigError('processing="exactly_once" needs idempotent=True')
+        object.__setattr__(self, "isolation_level", "read_committed")
+        object.__setattr__(self, "commit_interval", self.transaction_interval)
 
     def _reject_classic_options(self) -> None:
         if tuple(self.assignors) != _default("assignors"):
@@ -387,6 +435,10 @@ class ConsumerConfig:
 _CHECKS: dict[str, checks.Check] = {
     "bootstrap_servers": checks.addresses,
     "group_id": checks.optional(checks.text),
+    "processing": checks.choice(*get_args(Processing)),
+    "transaction_interval": checks.seconds(most=checks.HOUR),
+    "transaction_timeout": checks.seconds(most=checks.DAY),
+    "transactional_id_prefix": checks.optional(checks.text),
     "commit_mode": checks.choice(*get_args(CommitMode)),
     "auto_delay_revoke": checks.flag,
     "concurrency": checks.count(),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from aiokafka.abc import AbstractTokenProvider
 
+Processing: TypeAlias = Literal["at_least_once", "exactly_once"]
 CommitMode: TypeAlias = Literal["processed", "ack", "manual"]
 OrderBy: TypeAlias = Literal["key", "partition"] | Callable[[Record], Hashable]
 NullKeys: TypeAlias = Literal["ordered", "unordered"]
@@ -65,6 +66,10 @@ class ConsumerOptions(ProducerOptions, total=False):
     """The keyword arguments of ``Consumer(...)``, described at ``ConsumerConfig``."""
 
     group_id: str | None
+    processing: Processing
+    transaction_interval: float
+    transaction_timeout: float
+    transactional_id_prefix: str | None
     commit_mode: CommitMode
     auto_delay_revoke: bool
     concurrency: int

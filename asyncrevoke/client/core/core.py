@@ -17,6 +17,7 @@ from asyncrevoke.client.core.assignors.registry import find_assignors
 from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
 from asyncrevoke.client.core.commit.committer import Committer
 from asyncrevoke.client.core.commit.returned_records import ReturnedRecords
+from asyncrevoke.client.core.commit.transactional_committer import TransactionalCommitter
 from asyncrevoke.client.core.commit.user_commits import RequestedOffsets
 from asyncrevoke.client.core.fetch.fetcher import Fetcher
 from asyncrevoke.client.core.io.effects import CompleteRequest, Effect, Event, Node
@@ -596,7 +597,8 @@ class Core:
         self.silent_brokers = SilentBrokers(outbox, self.cluster, self.coordinator)
         self.maps = CommittedMaps(outbox, config)
         requested = RequestedOffsets(outbox)
-        self.committer = Committer(
+        kind = TransactionalCommitter if config.exactly_once else Committer
+        self.committer: Committer = kind(
             outbox,
             config,
             self.cluster,
@@ -609,6 +611,8 @@ class Core:
         self.returned_records = ReturnedRecords(
             outbox, config, self.assignment, self.revocation, self.committer, self.maps
         )
+        if isinstance(self.committer, TransactionalCommitter):
+            self.committer.compose_with(self.revocation, self.returned_records)
         self.fetcher = Fetcher(
             outbox,
             config,

@@ -1,9 +1,9 @@
-"""A handler's result with options: key, headers, partition, timestamp or topic."""
+"""A handler's result with options (key, headers, partition, timestamp or topic), and encoded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Generic, TypeAlias
+from typing import Final, Generic, NamedTuple, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -49,3 +49,15 @@ class Message(Generic[ValueT]):
         self.partition = partition
         self.timestamp = timestamp
         self.topic = topic
+
+
+class PublishedRecord(NamedTuple):
+    """A record to write. ``partition`` and ``timestamp`` are None for those that the producer
+    chooses when the transaction is written."""
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp: int | None

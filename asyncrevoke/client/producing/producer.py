@@ -12,6 +12,7 @@ from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.errors import ConfigError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.producing.record_producer import RecordProducer
+from asyncrevoke.client.runtime.hooks.application_calls import is_called_by
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.channels import Channels
 
@@ -147,11 +148,25 @@ class Producer:
 
 
 class ConsumerProducer(Producer):
-    """The producer of a consumer, which writes by ``records`` while the consumer is open."""
+    """The producer of a consumer, which writes by ``records`` while the consumer is open.
 
-    def __init__(self, records: RecordProducer) -> None:
+    ``inside``: an object whose handlers may not use it, as their results are written in
+    transactions.
+    """
+
+    def __init__(self, records: RecordProducer, inside: object = None) -> None:
         self._connections, self._records = None, records
         self.records = records
+        self._inside = inside
+
+    def _entered(self) -> RecordProducer:
+        if self._inside is not None and is_called_by(self._inside):
+            raise IllegalStateError(
+                'with processing="exactly_once" a handler publishes by what it returns or by '
+                "context.publish(), which are in the transaction of its record: "
+                "consumer.producer is for code outside of handlers, where it writes at least once"
+            )
+        return super()._entered()
 
 
 def _check(transactional_id: object, timeout: object, options: ProducerOptions) -> None:

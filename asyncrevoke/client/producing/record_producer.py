@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.encoded_records import EncodedRecords
-    from asyncrevoke.client.producing.message import Headers
+    from asyncrevoke.client.producing.message import Headers, PublishedRecord
     from asyncrevoke.client.producing.queueing.result_group import ResultGroup
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
-    from asyncrevoke.client.producing.transactions.producer_transaction import (
-        ProducerTransaction,
-        PublishedRecord,
-    )
+    from asyncrevoke.client.producing.transactions.producer_transaction import ProducerTransaction
     from asyncrevoke.client.producing.transactions.transaction_commits import TransactionCommits
     from asyncrevoke.client.protocol.messages import Request
     from asyncrevoke.client.runtime.hooks.observers import Observers, Tracer
@@ -177,6 +174,11 @@ class RecordProducer:
         then raises ``error``. False if there is none, or if the commit was sent and may succeed."""
         return self._commits.abort(error)
 
+    @property
+    def fatal_error(self) -> Exception | None:
+        """Why no further transaction can succeed; None if one may."""
+        return self._commits.core.fatal
+
     async def transaction_settled(self) -> None:
         """Wait until each transaction is committed or aborted, after one that has failed with
         ``in_doubt``: committed offsets that are read then, with ``require_stable``, say which.
@@ -250,16 +252,21 @@ class RecordProducer:
 
         await self._queue_in_turn(partition.topic, try_queue)
 
-    async def partitions(self, topic: str) -> OutputPartitions:
+    def is_known(self, topic: str) -> bool:
+        """Whether the partitions of a topic are known."""
+        return self._core.is_known(topic)
+
+    async def partitions(self, topic: str, longest_wait: float | None = None) -> OutputPartitions:
         """The partitions of a topic.
 
-        Raises PublishError if the topic does not exist after ``request_timeout``.
+        Raises PublishError if it does not exist after ``longest_wait`` seconds (by default, and at
+        most, ``request_timeout``).
         """
 
         def is_known() -> bool:
             return self._core.partitions(self._turn(), topic) is not None
 
-        await self._queue_in_turn(topic, is_known)
+        await self._queue_in_turn(topic, is_known, longest_wait)
         known = self._core.partitions(self._now, topic)
         assert known is not None
         return known

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client.producing.delivery import Delivery
+from asyncrevoke.client.producing.message import PublishedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
     from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 
@@ -42,3 +45,21 @@ class DeadLetterProducer:
             longest_wait=_LONGEST_WAIT,
         )
         await delivery.wait()
+
+
+class TransactionalDeadLetters:
+    """Writes failed records in the transaction that commits their offsets."""
+
+    def __init__(self, transactions: RecordTransactions) -> None:
+        self._transactions = transactions
+
+    async def send(self, topic: str, message: DeadLetter, record: Record) -> None:
+        """Write the message for a failed record with its offset; returns when the topic is known.
+
+        Raises PublishError, and ConsumerClosedError if the consumer is closed meanwhile. If
+        cancelled, the message is not written.
+        """
+        await self._transactions.producer.partitions(topic, _LONGEST_WAIT)
+        self._transactions.finished.begin_dead_letter(record).append(
+            PublishedRecord(topic, None, message.key, message.value, message.headers, None)
+        )

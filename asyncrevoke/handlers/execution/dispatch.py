@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.invocation import HandlerInvoker
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
+    from asyncrevoke.handlers.execution.transactional_publisher import TransactionalPublisher
     from asyncrevoke.handlers.matching import HandlerLookup, SharedTopic
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.backlog import Backlog
@@ -72,7 +73,7 @@ class Dispatcher:
         backlog: Backlog,
         invoker: HandlerInvoker,
         failures: FailurePolicy,
-        publisher: ResultPublisher | None,
+        publisher: ResultPublisher | TransactionalPublisher | None,
     ) -> None:
         self._source = source
         self._membership = membership
@@ -173,7 +174,7 @@ class Dispatcher:
         chosen = self._backlog.handler_at(partition, offset)
         return ", ".join(one.name for one in matcher.handlers) if chosen is None else chosen.name
 
-    def _publisher_for(self, handler: Handler) -> ResultPublisher | None:
+    def _publisher_for(self, handler: Handler) -> ResultPublisher | TransactionalPublisher | None:
         return self._publisher if handler.publish_to is not None else None
 
     def _prepare_calls(self, topic: str, handler: Handler) -> None:

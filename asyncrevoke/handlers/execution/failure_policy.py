@@ -19,6 +19,7 @@ from asyncrevoke.client.producing.trace_context import replace_headers
 from asyncrevoke.client.runtime.loop.entering import UnguardedScriptError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.held_records import HeldRecords
+from asyncrevoke.handlers.dead_letters.producer import TransactionalDeadLetters
 from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories, RetryMessage
 from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
 from asyncrevoke.handlers.policy.batch import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.log_events import LogEvent
+    from asyncrevoke.client.producing.message import PublishedRecord
     from asyncrevoke.client.runtime.hooks.observers import Headers
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
@@ -85,6 +87,10 @@ class FailurePolicy:
         self._histories = histories
         self._reactions = reactions
         self._holds_unwritten = context.holds_unwritten
+        self._transactions = transactions = context.transactions
+        self._transactional_letters: TransactionalDeadLetters | None = None
+        if transactions is not None:
+            self._transactional_letters = TransactionalDeadLetters(transactions)
         self.held = HeldRecords(context.clock, context.log, backlog)
         # The types of the errors that were logged since a partition was paused until a record
         # succeeds: an outage logs no line for each attempt.
@@ -96,6 +102,8 @@ class FailurePolicy:
         """Decide about a failed item. Returns True if no record of it is left: the item is done."""
         item = entry[1]
         calls = self._backlog.calls_of(item)
+        if self._transactions is not None:
+            self._transactions.finished.discard_results(unfinished_records(item))
         stops = isinstance(error, (WorkerResourceError, UnguardedScriptError))
         reason = None
         if isinstance(error, WorkerResourceError) and error.__cause__ is not None:
@@ -136,11 +144,17 @@ class FailurePolicy:
         """The record that a record of a retry topic was before it failed."""
         return self._histories.of(record).record
 
-    def complete_all(self, records: Sequence[Record]) -> None:
-        """Count records of a batch as done."""
+    def complete_all(
+        self, records: Sequence[Record], results: Sequence[PublishedRecord] | None = None
+    ) -> None:
+        """Count records of a batch as done; ``results`` of their call enter one transaction with
+        all of them."""
         if self._recorder is not None:
             self._recorder.batch_completed(records)
-        self._source.complete_all(records)
+        if self._transactions is not None and results is not None:
+            self._transactions.finished_together(records, results)
+        else:
+            self._source.complete_all(records)
 
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
         """Count a failed record as done."""
@@ -170,7 +184,10 @@ class FailurePolicy:
                 message = DeadLetter(history.record, error, history.calls)
             if trace:
                 message.set_headers(replace_headers(message.headers, trace))
-            await self._dead_letters.send(topic, message)
+            if self._transactional_letters is not None:
+                await self._transactional_letters.send(topic, message, record)
+            else:
+                await self._dead_letters.send(topic, message)
         except Exception as failure:
             raise _NotSentError(topic) from failure
         self.held.written(topic)

@@ -12,6 +12,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import DecodeError, HandlerTimeoutError
 from asyncrevoke.client.model import FailurePause, Record
 from asyncrevoke.client.printable import reportable
+from asyncrevoke.client.producing.exactly_once.finished_records import CallResults
 from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard, may_begin
 from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
 from asyncrevoke.handlers.policy.batch import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
+    from asyncrevoke.handlers.execution.transactional_publisher import TransactionalPublisher
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.matching import HandlerLookup
     from asyncrevoke.handlers.policy.registration import Handler
@@ -145,6 +147,7 @@ class HandlerInvoker:
         self._log = context.log
         self._clock = context.clock
         self._open_producer = context.open_producer
+        self._transactions = context.transactions
         self._state = context.state
         self._workers = context.worker_resources
         self._lifespans = context.lifespans
@@ -154,10 +157,13 @@ class HandlerInvoker:
         self._middleware: dict[int, MiddlewareChain | None] = {}
         # The calls of handlers that publish.
         self._publishing: dict[int, HandlerCall] = {}
-        self._publisher_of_batches: ResultPublisher | None = None
+        self._publisher_of_batches: ResultPublisher | TransactionalPublisher | None = None
 
     def prepare(
-        self, topic: str, handler: Handler, publisher: ResultPublisher | None
+        self,
+        topic: str,
+        handler: Handler,
+        publisher: ResultPublisher | TransactionalPublisher | None,
     ) -> Callable[[Record], Awaitable[object]] | None:
         """Prepare the calls of a handler, once, before the first call for a topic.
 
@@ -182,10 +188,25 @@ class HandlerInvoker:
             if self._workers is not None or self._lifespans is not None:
                 return None
             state, log, name = self._state, self._log, handler.name
-            producer = self._open_producer
-            first = lambda record: call(  # noqa: E731
-                record, HandlerContext(record, 1, state, log, name, None, None, None, producer)
-            )
+            producer, transactions = self._open_producer, self._transactions
+            if transactions is None:
+                first = lambda record: call(  # noqa: E731
+                    record, HandlerContext(record, 1, state, log, name, None, None, None, producer)
+                )
+            else:
+                begin_call = transactions.finished.begin_call
+                first = lambda record: call(  # noqa: E731
+                    record,
+                    HandlerContext(
+                        record,
+                        1,
+                        state,
+                        log,
+                        name,
+                        open_producer=producer,
+                        results=begin_call(record, name),
+                    ),
+                )
         return first if self._call_recorder is None else self._call_recorder.first_call(first)
 
     def call(self, item: Item, handler: Handler, attempt: int) -> Awaitable[object]:
@@ -261,6 +282,7 @@ class HandlerInvoker:
             worker_state,
             partition_state,
             self._open_producer,
+            self._results_of(item, handler),
         )
         middleware, call_recorder = self._middleware[id(handler)], self._call_recorder
         longest, tracer = handler.max_handler_time, self._tracer
@@ -280,6 +302,16 @@ class HandlerInvoker:
         if longest is None:
             return call()
         return TimeLimit(self._clock, self._log, self._backlog, item, handler, longest).run(call)
+
+    def _results_of(self, item: Item, handler: Handler) -> CallResults | None:
+        """Where a call publishes to, if its results are written in a transaction."""
+        if self._transactions is None:
+            return None
+        if not isinstance(item, HandlerBatch):
+            return self._transactions.finished.begin_call(item, handler.name)
+        results = CallResults(handler.name)
+        item.publish_into(results)
+        return results
 
 
 class _Arguments(NamedTuple):
@@ -358,5 +390,5 @@ async def _decode(
 
 
 def _complete(batch: HandlerBatch, records: list[Record], failures: FailurePolicy) -> None:
-    failures.complete_all(records)
+    failures.complete_all(records, batch.results)
     batch.remove(set(records))

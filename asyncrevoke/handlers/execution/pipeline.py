@@ -10,7 +10,12 @@ from asyncrevoke.handlers.execution.dispatch import Dispatcher
 from asyncrevoke.handlers.execution.failure_policy import FailurePolicy, StopReactions
 from asyncrevoke.handlers.execution.invocation import HandlerInvoker
 from asyncrevoke.handlers.execution.worker_pool import WorkerPool
-from asyncrevoke.handlers.policy.batch import Item, first_unfinished_offset
+from asyncrevoke.handlers.policy.batch import (
+    HandlerBatch,
+    Item,
+    first_unfinished_offset,
+    unfinished_records,
+)
 from asyncrevoke.handlers.scheduling.backlog import Backlog
 from asyncrevoke.handlers.scheduling.handler_ordering import (
     HandlerLimiter,
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
+    from asyncrevoke.handlers.execution.transactional_publisher import TransactionalPublisher
     from asyncrevoke.handlers.matching import HandlerLookup
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.record_source import TakenRecords
@@ -53,11 +59,20 @@ class HandlerPipeline:
         self._orderings: dict[int, HandlerOrdering] = {}
         self._closed = False
         self._producer: RecordProducer | None = None
-        publisher: ResultPublisher | None = None
+        publisher: ResultPublisher | TransactionalPublisher | None = None
+        self._transactions = context.transactions
         result_topics = {
             handler.publish_to for handler in lookup.handlers if handler.publish_to is not None
         }
-        if result_topics and context.open_producer is not None:
+        if self._transactions is not None:
+            from asyncrevoke.handlers.execution.transactional_publisher import (
+                TransactionalPublisher,
+            )
+
+            for topic in sorted(result_topics):
+                self._transactions.producer.prepare(topic)
+            publisher = TransactionalPublisher(self._transactions, self)
+        elif result_topics and context.open_producer is not None:
             from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
 
             self._producer = producer = context.open_producer()
@@ -103,7 +118,9 @@ class HandlerPipeline:
         return ordering
 
     async def results_ended(self) -> None:
-        """Return when all queued results are acknowledged or have failed."""
+        """Return when all queued results are acknowledged, or committed, or have failed."""
+        if self._transactions is not None:
+            await self._transactions.flush()
         if self._producer is not None:
             await self._producer.flush()
 
@@ -145,30 +162,42 @@ class HandlerPipeline:
         self.dispatcher.records_completed(records)
         self.pool.schedule_flush()
 
+    def results_refused(self, records: Sequence[Record], error: Exception) -> None:
+        """The results of one call for these records are in no transaction."""
+        if self.dispatcher.prepare(records[0].topic).batch is None:
+            self.results_failed(records, error)
+            return
+        batch = HandlerBatch(list(records))
+        batch.start_call(len(records))
+        self._put_failed([batch], error)
+
     def results_failed(self, records: Sequence[Record], error: Exception) -> None:
         """The results of these records cannot be published.
 
         The failure policy of the handler decides, unless the partition stops.
         """
-        left: list[Record] = []
-        for record in records:
-            ordering = self._orderings.get(id(self.dispatcher.prepare(record.topic)))
+        self._put_failed(records, error)
+
+    def _put_failed(self, items: Sequence[Item], error: Exception) -> None:
+        left: list[Item] = []
+        for item in items:
+            ordering = self._orderings.get(id(self.dispatcher.prepare(item.topic)))
             if (
                 self._closed
                 or ordering is None
-                or not self.backlog.put_failed_result(record, error, ordering)
+                or not self.backlog.put_failed_result(item, error, ordering)
             ):
-                left.append(record)
+                left.append(item)
         if left:
             log_events.RESULTS_NOT_PUBLISHED.write_to(
                 self._context.log,
                 partition=str(left[0].topic_partition),
-                offset=left[0].offset,
-                count=len(left),
+                offset=first_unfinished_offset(left[0]),
+                count=sum(len(unfinished_records(item)) for item in left),
                 exc_info=error,
             )
-            for record in left:
-                self.backlog.abandon(record)
+            for item in left:
+                self.backlog.abandon(item)
         self.pool.notify()
 
     def entries_ready(self) -> None:

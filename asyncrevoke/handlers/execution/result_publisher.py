@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client.producing.encoding import encode_key, encode_value
-from asyncrevoke.client.producing.message import SAME_KEY, Headers, Message
+from asyncrevoke.client.producing.message import SAME_KEY, Headers, Message, PublishedRecord
 from asyncrevoke.client.producing.queueing.result_group import (
     GROUP_RESULTS,
     GROUP_VALUE_BYTES,
@@ -66,7 +66,7 @@ class ResultPublisher:
         async def call(
             values: list[object], records: list[Record], context: HandlerContext, /
         ) -> None:
-            results = _as_list(await function(values, records, context))
+            results = as_list(await function(values, records, context))
             of_records = records if len(results) == len(records) else [None] * len(results)
             delivery = self._producer.delivery(handler)
             with self._producer.spans(in_call=True) as spans:
@@ -123,7 +123,7 @@ class ResultPublisher:
             return
         delivery = self._producer.delivery(handler)
         with self._producer.spans(in_call=True) as spans:
-            for result in _as_list(value):
+            for result in as_list(value):
                 await self._queue(topic, result, record, spans, delivery)
             await delivery.wait()
 
@@ -135,19 +135,29 @@ class ResultPublisher:
         spans: PublishSpans,
         delivery: Delivery,
     ) -> None:
-        key = None if record is None else record.key
-        own: Headers = ()
-        partition = timestamp = None
-        if isinstance(value, Message):
-            message = cast("Message[object]", value)
-            topic = message.topic or topic
-            key = key if message.key is SAME_KEY else encode_key(topic, message.key)
-            own = message.headers
-            partition, timestamp, value = message.partition, message.timestamp, message.value
-        encoded = encode_value(topic, value)
-        carried = spans.begin(topic) or (() if record is None else trace_headers(record))
-        headers = result_headers(topic, carried, own)
-        await self._producer.queue(topic, partition, key, encoded, headers, timestamp, delivery)
+        await self._producer.queue(*encoded_result(topic, value, record, spans), delivery)
+
+
+def encoded_result(
+    topic: str, value: object, record: Record | None, spans: PublishSpans
+) -> PublishedRecord:
+    """The result to write for a value or a Message that a handler has returned for a record.
+
+    Raises PublishError.
+    """
+    key = None if record is None else record.key
+    own: Headers = ()
+    partition = timestamp = None
+    if isinstance(value, Message):
+        message = cast("Message[object]", value)
+        topic = message.topic or topic
+        key = key if message.key is SAME_KEY else encode_key(topic, message.key)
+        own = message.headers
+        partition, timestamp, value = message.partition, message.timestamp, message.value
+    encoded = encode_value(topic, value)
+    carried = spans.begin(topic) or (() if record is None else trace_headers(record))
+    headers = result_headers(topic, carried, own)
+    return PublishedRecord(topic, partition, key, encoded, headers, timestamp)
 
 
 class _DirectResults:
@@ -176,7 +186,8 @@ class _DirectResults:
         self._pipeline.results_failed(cast("Sequence[Record]", tokens), error)
 
 
-def _as_list(value: object) -> list[object]:
+def as_list(value: object) -> list[object]:
+    """The results in what a handler has returned."""
     if value is None:
         return []
     if isinstance(value, list):

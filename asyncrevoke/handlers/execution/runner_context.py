@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import NullKeys, OrderBy
     from asyncrevoke.client.log_events import Log
+    from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
     from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.client.runtime.hooks.recorders import CallRecorder, SessionRecorder
@@ -32,10 +33,11 @@ class RunnerContext:
     one; ``wall_clock`` (seconds since the epoch) decides when records of a retry topic are due.
     ``clock`` times retries, batches and calls, and ``random`` (from 0 to 1) varies the waits of
     retries. ``open_producer`` returns the producer of results; None, as in a replay: results are
-    not published. ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline``
-    limits how long a cancelled runner waits for handlers. Failed records that cannot be written to
-    another topic are held until they can be; in a replay, where ``holds_unwritten`` is False, they
-    pause their partition.
+    not published. ``transactions`` write them with ``processing="exactly_once"``.
+    ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline`` limits how long a
+    cancelled runner waits for handlers. Failed records that cannot be written to another topic are
+    held until they can be; in a replay, where ``holds_unwritten`` is False, they pause their
+    partition.
     """
 
     concurrency: int
@@ -48,6 +50,7 @@ class RunnerContext:
     lifespans: PartitionLifespans | None = None
     dead_letters: DeadLetterProducer | None = None
     open_producer: Callable[[], RecordProducer] | None = None
+    transactions: RecordTransactions | None = None
     wall_clock: Callable[[], float] = time.time
     clock: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     random: Callable[[], float] = random_fraction

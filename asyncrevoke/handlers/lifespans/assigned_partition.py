@@ -113,7 +113,7 @@ class AssignedPartition(Generic[StateT]):
         """
         self._check_owned()
         offset = self._offset()
-        completion_map = self._session.completion_map(self._partition)
+        completion_map = self._session.core.completion_map(self._partition)
         if completion_map is None:
             self._refuse_offset("a completion map")
         return offset, completion_map
@@ -124,11 +124,11 @@ class AssignedPartition(Generic[StateT]):
         return self._is_incomplete
 
     def _offset(self) -> int:
-        offset = self._session.offset_to_commit(self._partition)
+        offset = self._session.core.offset_to_commit(self._partition)
         return self._position if offset is None else offset
 
     def _has_completed_beyond(self, offset: int) -> bool:
-        return self._map_end > offset or self._session.has_completed_beyond(self._partition)
+        return self._map_end > offset or self._session.core.has_completed_beyond(self._partition)
 
     def _refuse_offset(self, what: str) -> NoReturn:
         self._is_incomplete = True

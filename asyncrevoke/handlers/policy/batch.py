@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.client.printable import named_error
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.producing.exactly_once.finished_records import CallResults
 
 # The most characters of a value's error in the message of a BatchError.
 _MOST_TEXT = 200
@@ -59,6 +62,7 @@ class HandlerBatch:
         "offset",
         "partition",
         "records",
+        "results",
         "topic",
         "tracker_id",
         "unsent",
@@ -76,6 +80,7 @@ class HandlerBatch:
         self.unsent: list[Unsent] = []
         self.called: list[Record] = []
         self.errors: dict[Record, BaseException] = {}
+        self.results: CallResults | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -92,6 +97,10 @@ class HandlerBatch:
         self.called = self.records[:count]
         self.errors = {}
         return self.called
+
+    def publish_into(self, results: CallResults) -> None:
+        """What the next call publishes is written in a transaction with its records."""
+        self.results = results
 
     def call_failed(self, errors: dict[Record, BaseException]) -> None:
         """The call has failed for these records only."""

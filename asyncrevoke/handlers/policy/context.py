@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, cast
 from typing_extensions import TypeVar
 
 from asyncrevoke.client.producing.encoding import encode_key, encode_value
-from asyncrevoke.client.producing.message import SAME_KEY, Headers, SameKey
+from asyncrevoke.client.producing.message import SAME_KEY, Headers, PublishedRecord, SameKey
 from asyncrevoke.client.producing.trace_context import result_headers, trace_headers
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.model import Record
+    from asyncrevoke.client.producing.exactly_once.finished_records import CallResults
     from asyncrevoke.client.producing.record_producer import RecordProducer
 
 StateT = TypeVar("StateT", default=object)
@@ -70,6 +71,7 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
         "_log",
         "_open_producer",
         "_records",
+        "_results",
         "attempt",
         "handler",
         "partition_state",
@@ -89,6 +91,7 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
         worker_state: WorkerT = cast("WorkerT", None),  # noqa: B008 - it is None
         partition_state: PartitionT = cast("PartitionT", None),  # noqa: B008 - likewise
         open_producer: Callable[[], RecordProducer] | None = None,
+        results: CallResults | None = None,
     ) -> None:
         self.record = record
         self.attempt = attempt
@@ -99,6 +102,12 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
         self._log = log
         self._records = records
         self._open_producer = open_producer
+        self._results = results
+
+    @property
+    def results(self) -> CallResults | None:
+        """Where results go with ``processing="exactly_once"``; for the library."""
+        return self._results
 
     async def publish(
         self,
@@ -114,24 +123,29 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
 
         ``value`` is encoded as a handler's result, see :class:`~asyncrevoke.Message`. By default
         the record has the key of ``record``, and the trace context of the publish span, or without
-        a tracer that of ``record``. A replay writes nothing. Raises PublishError. If cancelled, the
-        record may still be written.
+        a tracer that of ``record``. A replay writes nothing. With ``processing="exactly_once"`` it
+        returns at once, and the record is written in the transaction that commits ``record``, if
+        the call returns. Raises PublishError. If cancelled, the record may still be written.
         """
         if self._open_producer is None:
             return
         producer = self._open_producer()
-        delivery = producer.delivery(self.handler)
         with producer.spans(in_call=True) as spans:
             carried = spans.begin(topic) or trace_headers(self.record)
-            await producer.queue(
+            result = PublishedRecord(
                 topic,
                 partition,
                 self.record.key if isinstance(key, SameKey) else encode_key(topic, key),
                 encode_value(topic, value),
                 result_headers(topic, carried, headers),
                 timestamp,
-                delivery,
             )
+            if self._results is not None:
+                await producer.partitions(topic)
+                self._results.append(result)
+                return
+            delivery = producer.delivery(self.handler)
+            await producer.queue(*result, delivery)
             await delivery.wait()
 
     @property

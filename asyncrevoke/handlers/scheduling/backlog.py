@@ -104,21 +104,21 @@ class Backlog:
         return None
 
     def put_failed_result(
-        self, record: Record, error: BaseException, ordering: HandlerOrdering
+        self, item: Item, error: BaseException, ordering: HandlerOrdering
     ) -> bool:
-        """Put a record again whose call has returned, and whose result could not be published.
+        """Put an item again whose call has returned, and whose result could not be published.
 
-        The failure is handled when the record is taken. Returns False, without effect, if its
+        The failure is handled when the item is taken. Returns False, without effect, if its
         partition stops, was lost, or a seek has moved its position.
         """
-        partition = record.topic_partition
-        is_current = self._lanes.tracker_of(partition) == record.tracker_id
-        is_lost = self._lost.get(partition) == record.tracker_id
-        if is_lost or not is_current or not self.may_retry(record):
+        partition = item.topic_partition
+        is_current = self._lanes.tracker_of(partition) == item.tracker_id
+        is_lost = self._lost.get(partition) == item.tracker_id
+        if is_lost or not is_current or not self.may_retry(item):
             return False
-        state = self.attempts[record] = AttemptState(1)
+        state = self.attempts[item] = AttemptState(1)
         state.result_failed(error)
-        self._lanes.put(partition, (record,), ordering.lane_keys, ordering.limiter)
+        self._lanes.put(partition, (item,), ordering.lane_keys, ordering.limiter)
         return True
 
     def trace(self, records: Iterable[Record]) -> None:

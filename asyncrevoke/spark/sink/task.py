@@ -10,7 +10,7 @@ import numpy as np
 
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.client.producing.partitioner import murmur2
+from asyncrevoke.client.producing.queueing.partitioner import murmur2
 from asyncrevoke.client.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, StructListArray, pa, pc
 from asyncrevoke.spark.reading.worker import PythonWorker

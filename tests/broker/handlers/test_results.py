@@ -12,7 +12,7 @@ import pytest
 from broker.handlers.test_handlers_on_a_real_broker import DEADLINE, HandlerTopic, until
 
 from asyncrevoke import Consumer, Message, Record, RetryTopic, TopicPartition
-from asyncrevoke.client.producing.partitioner import murmur2
+from asyncrevoke.client.producing.queueing.partitioner import murmur2
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker

@@ -14,12 +14,12 @@ from asyncrevoke import Consumer
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.model import GroupMetadata, TopicPartition
+from asyncrevoke.client.producing.message import PublishedRecord
 from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.producing.transactions.group_offsets import (
     GroupOffsets,
     OffsetsRejectedError,
 )
-from asyncrevoke.client.producing.transactions.producer_transaction import PublishedRecord
 from asyncrevoke.client.protocol.messages import CommitEntry, ErrorCode
 
 if TYPE_CHECKING:

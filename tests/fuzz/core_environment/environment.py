@@ -36,6 +36,7 @@ from asyncrevoke.client.core.io.effects import (
     SetTimer,
     StopBackgroundHeartbeat,
     TimerFired,
+    TransactionDue,
     WakePoller,
 )
 from asyncrevoke.client.core.io.outbox import LARGE_FROM
@@ -198,6 +199,8 @@ class CoreEnvironment(FuzzBrokers):
                     pass
                 case EnterLifespan() | ExitLifespan() | LoseLifespan():
                     raise CoreBroke("no partition has a lifespan here")
+                case TransactionDue():
+                    raise CoreBroke("offsets are not committed in transactions here")
 
     def _check_request(self, request: Request) -> None:
         if isinstance(request, OffsetCommitRequest):

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from asyncrevoke.client.errors import AsyncRevokeError
-from asyncrevoke.client.producing.partitioner import Partitioner, murmur2
+from asyncrevoke.client.producing.queueing.partitioner import Partitioner, murmur2
 from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
 from asyncrevoke.client.producing.record_batch import BATCH_BYTES
 from asyncrevoke.spark.arrow import pa

@@ -39,6 +39,7 @@ from asyncrevoke.client.core.io.effects import (
     SetTimer,
     StopBackgroundHeartbeat,
     TimerFired,
+    TransactionDue,
     WakePoller,
 )
 from asyncrevoke.client.core.io.outbox import LARGE_FROM
@@ -129,6 +130,7 @@ class ScriptedBrokers:
         self._responses: deque[Event] = deque()
         self.timers: dict[str, float] = {}
         self.woken = 0
+        self.transactions_due = 0
         # What may be sent while the event loop is blocked.
         self.background_heartbeat: BackgroundHeartbeat | None = None
         self.dropped: list[DropSilentConnections] = []
@@ -179,6 +181,8 @@ class ScriptedBrokers:
                     self._respond_automatically(effect)
                 case WakePoller():
                     self.woken += 1
+                case TransactionDue():
+                    self.transactions_due += 1
                 case Compute():
                     self.computations.append(effect)
                 case DecodeBatch():

@@ -7,7 +7,7 @@ import random
 import pytest
 from aiokafka import partitioner as aiokafkas
 
-from asyncrevoke.client.producing.partitioner import Partitioner, murmur2
+from asyncrevoke.client.producing.queueing.partitioner import Partitioner, murmur2
 
 
 # From Apache Kafka's own UtilsTest.

@@ -38,6 +38,7 @@ from asyncrevoke.client.protocol.messages import MetadataRequest, MetadataRespon
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
 from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls
+from asyncrevoke.client.runtime.hooks.transactions import TransactionHook
 from asyncrevoke.client.runtime.loop.driver import Driver
 from asyncrevoke.client.runtime.session.parts import SessionHooks, SessionParts
 from asyncrevoke.client.runtime.session.reactions import SessionReactions
@@ -363,6 +364,7 @@ def make_parts(
         status=SessionStatus(own_core, owners),
         reads=ReadReports(None),
         lifespans=LifespanEvents(),
+        transactions=TransactionHook(),
         recorder=recorder,
     )
     driver = Driver(

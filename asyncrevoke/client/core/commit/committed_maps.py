@@ -146,6 +146,20 @@ class CommittedMaps:
                 position=tracker.position,
             )
 
+    def left_waiting(self, instance: PartitionInstance, tracker: OffsetTracker, left: int) -> None:
+        """So many finished records wait as the map has no room for them: pause delivery if they are
+        more than ``max_in_flight``, or resume it."""
+        if left > self._max_in_flight:
+            self._stop_delivery(instance, tracker)
+        elif instance.too_far_ahead and tracker.width <= _WIDEST:
+            self._resume(instance)
+
+    def _resume(self, instance: PartitionInstance) -> None:
+        self._outbox.emit(log_events.PARTITION_RESUMED, partition=str(instance.partition))
+        del self._too_far_ahead[instance]
+        instance.set_too_far_ahead(False)
+        self._outbox.wake()
+
     def resume_delivery(self) -> None:
         """Resume the partitions that no longer wait for an incomplete record."""
         for instance in list(self._too_far_ahead):

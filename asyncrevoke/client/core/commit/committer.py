@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.assignment import Assignment
 
 _TIMER = "commit"
-_RETRY_TIMER = "commit-retry"
+RETRY_TIMER = "commit-retry"
 _UNKNOWN_TOPIC_TIMER = "commit-unknown-topic"
 _FIRST_BACKOFF = 0.05
 _LONGEST_BACKOFF = 2.0
@@ -67,7 +67,9 @@ _DELAYS = (
 )
 
 
-class _InFlightCommit(Value, frozen=True):
+class InFlightCommit(Value, frozen=True):
+    """The commit that has no response yet."""
+
     number: int
     node: Node
     member_identity: GroupMetadata
@@ -102,7 +104,7 @@ class Committer:
         self._reactions = reactions
         self._manual = config.commit_mode == "manual"
         self._unverified = UnverifiedCommits(outbox, self._read_back, coordinator, self)
-        self._in_flight: _InFlightCommit | None = None
+        self._in_flight: InFlightCommit | None = None
         self._due = False
         self._scheduled = False
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
@@ -245,7 +247,7 @@ class Committer:
             or self._in_flight is not None
             or self._unverified.verifying
             or not membership.may_commit
-            or self._outbox.has_timer(_RETRY_TIMER)
+            or self._outbox.has_timer(RETRY_TIMER)
         ):
             return
         node = self._coordinator.node
@@ -268,7 +270,7 @@ class Committer:
         identity = membership.member_identity
         self._sent += 1
         flushing = frozenset(i for i in entries if i.state is InstanceState.COMMITTING)
-        self._in_flight = _InFlightCommit(self._sent, node, identity, now, entries, flushing)
+        self._in_flight = InFlightCommit(self._sent, node, identity, now, entries, flushing)
         self._outbox.send(
             OffsetCommitRequest(
                 group_id=identity.group_id,
@@ -286,7 +288,7 @@ class Committer:
 
     def resume(self, now: float) -> None:
         """The membership may commit (again): send what is owed."""
-        self._outbox.cancel_timer(_RETRY_TIMER)
+        self._outbox.cancel_timer(RETRY_TIMER)
         self.flush(now)
 
     def _commit_response_received(self, now: float, reply: Reply) -> None:
@@ -312,7 +314,7 @@ class Committer:
                 )
 
     def _handle_response(
-        self, now: float, sent: _InFlightCommit, errors: dict[TopicPartition, ErrorCode]
+        self, now: float, sent: InFlightCommit, errors: dict[TopicPartition, ErrorCode]
     ) -> None:
         actions: dict[CommitErrorAction, ErrorCode] = {}
         acked: list[PartitionInstance] = []
@@ -355,7 +357,7 @@ class Committer:
         self._send(now)
 
     def _acknowledge(
-        self, now: float, sent: _InFlightCommit, instance: PartitionInstance, entry: CommitEntry
+        self, now: float, sent: InFlightCommit, instance: PartitionInstance, entry: CommitEntry
     ) -> None:
         self._unknown_topics.forget(instance)
         self._rejected.accepted(now, instance)
@@ -365,7 +367,7 @@ class Committer:
         self._acknowledged_commits[instance] = sent.number
 
     def _some_acknowledged(
-        self, now: float, sent: _InFlightCommit, acked: list[PartitionInstance]
+        self, now: float, sent: InFlightCommit, acked: list[PartitionInstance]
     ) -> None:
         self._backoff.succeeded()
         if self._delayed_by:
@@ -400,7 +402,7 @@ class Committer:
         return True
 
     def _reject(
-        self, now: float, sent: _InFlightCommit, instance: PartitionInstance, error: ErrorCode
+        self, now: float, sent: InFlightCommit, instance: PartitionInstance, error: ErrorCode
     ) -> PartitionsError | None:
         """Fail the waiting calls. Returns the error if it is not committed again."""
         problem, entry = commit_error(instance, error), sent.entries[instance]
@@ -418,7 +420,7 @@ class Committer:
         return None if retries else problem
 
     def _apply_actions(
-        self, now: float, sent: _InFlightCommit, actions: dict[CommitErrorAction, ErrorCode]
+        self, now: float, sent: InFlightCommit, actions: dict[CommitErrorAction, ErrorCode]
     ) -> None:
         """React to the errors of one response. If there are several, the gravest one decides."""
         membership = self._reactions.membership
@@ -459,7 +461,7 @@ class Committer:
     def _retry_later(self, now: float) -> None:
         self._due = True
         delay = self._backoff.failed()
-        self._outbox.set_timer(_RETRY_TIMER, now + delay, self._send, spread=delay / 2)
+        self._outbox.set_timer(RETRY_TIMER, now + delay, self._send, spread=delay / 2)
 
     def verified(
         self,

@@ -26,6 +26,11 @@ class CommitterMembership(Protocol):
         ...
 
     @property
+    def has_epochs(self) -> bool:
+        """Whether it is a member of a KIP-848 group, whose epoch may change between two commits."""
+        ...
+
+    @property
     def may_commit(self) -> bool:
         """Whether a commit sent now can be accepted."""
         ...

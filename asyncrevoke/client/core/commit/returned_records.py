@@ -10,7 +10,7 @@ from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.client.errors import IllegalStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
@@ -90,6 +90,20 @@ class ReturnedRecords:
         # The capacity of each partition with a limit's name in one round of polling.
         self._shares: dict[str, int] = {}
         self._round = -1
+        # Records in flight whose handlers have ended, and that wait for their transaction.
+        self._finished = 0
+
+    def set_finished(self, now: float, records: int) -> None:
+        """So many records in flight wait for their transaction only: they use no capacity."""
+        freed, self._finished = records > self._finished, records
+        if freed and self._at_limit:
+            self._capacity_freed(now)
+
+    def _free(self) -> int:
+        """How many records more may be in flight."""
+        return min(
+            self._max_in_flight, self._max_in_flight - self._assignment.in_flight + self._finished
+        )
 
     def track(self, *, one_by_one: bool, next_poll_completes: bool = False) -> None:
         """From now on track one by one or by batch, the present batch included; see the class."""
@@ -115,7 +129,7 @@ class ReturnedRecords:
         self._draws_on_reserve = self._reserves = False
         if self._one_by_one:
             shared = self._shared_capacity(limit)
-            self._reserves = shared < min(limit, self._max_in_flight - self._assignment.in_flight)
+            self._reserves = shared < min(limit, self._free())
             if 0 < shared < min(limit, self._small_capacity) and not self._delay_is_over:
                 shared = 0
                 self._wake_after_delay(now)
@@ -135,7 +149,7 @@ class ReturnedRecords:
         reserve. So a backlog of other partitions does not delay their records until it is done.
         """
         self._draws_on_reserve = True
-        return min(limit, self._max_in_flight - self._assignment.in_flight)
+        return min(limit, self._free())
 
     @property
     def reserves_capacity(self) -> bool:
@@ -145,7 +159,7 @@ class ReturnedRecords:
     def _shared_capacity(self, enough: int) -> int:
         """How many records more may be in flight, without what is reserved for partitions that have
         few; more than ``enough`` may be an estimate."""
-        free = self._max_in_flight - self._assignment.in_flight
+        free = self._free()
         reserve = self._partition_reserve()
         if not reserve or free - self._reserve >= enough:
             return free
@@ -260,6 +274,13 @@ class ReturnedRecords:
         if self._commits_by_itself:
             self._commits.schedule(now)
 
+    def last_batch(self) -> dict[PartitionInstance, int]:
+        """The instances of the last poll result, each with the offset of its first record."""
+        first: dict[PartitionInstance, int] = {}
+        for instance, records in self._returned:
+            first.setdefault(instance, records[0].offset)
+        return first
+
     def submit(self, record: Record) -> bool:
         """A task runs this record. False if its partition is lost or released."""
         instance = self._assignment.instance_of(record.tracker_id)
@@ -294,9 +315,23 @@ class ReturnedRecords:
         offsets_by_tracker: defaultdict[int, list[int]] = defaultdict(list)
         for record in records:
             offsets_by_tracker[record.tracker_id].append(record.offset)
+        instances, ended = self._complete(offsets_by_tracker)
+        if ended:
+            self._records_ended(now, instances, ended)
+
+    def complete_offsets(self, now: float, by_tracker: Mapping[int, Sequence[int]]) -> None:
+        """Like :meth:`complete_all`, for records given by their offsets for each tracker id."""
+        instances, ended = self._complete(by_tracker)
+        if ended:
+            self._records_ended(now, instances, ended)
+
+    def _complete(
+        self, by_tracker: Mapping[int, Sequence[int]]
+    ) -> tuple[list[PartitionInstance], int]:
+        """The instances in which records have ended, and how many."""
         ended = 0
         instances: list[PartitionInstance] = []
-        for tracker_id, offsets in offsets_by_tracker.items():
+        for tracker_id, offsets in by_tracker.items():
             instance = self._assignment.instance_of(tracker_id)
             if instance is None:
                 continue
@@ -304,8 +339,7 @@ class ReturnedRecords:
             if tracker is not None and (completed := tracker.complete_all(offsets)):
                 ended += completed
                 instances.append(instance)
-        if ended:
-            self._records_ended(now, instances, ended)
+        return instances, ended
 
     def abandon_all(self, now: float, records: Sequence[Record]) -> None:
         """These records were not started, or have failed: they no longer delay a release, and the

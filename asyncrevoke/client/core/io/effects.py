@@ -167,6 +167,11 @@ class WakePoller(Value, frozen=True):
     """Call ``poll`` again if one waits."""
 
 
+class TransactionDue(Value, frozen=True):
+    """Begin a transaction, with ``processing="exactly_once"``; see
+    :meth:`TransactionalCommitter.begin_transaction`."""
+
+
 class NotifyKind(enum.Enum):
     """Which callback of a RebalanceListener."""
 
@@ -237,6 +242,7 @@ Effect: TypeAlias = (
     | DecodeBatch
     | Compute
     | WakePoller
+    | TransactionDue
     | Notify
     | EnterLifespan
     | ExitLifespan

@@ -51,6 +51,11 @@ class ManualMembership:
         return GroupMetadata(self._config.group_id or "", -1, "", None)
 
     @property
+    def has_epochs(self) -> bool:
+        """Whether it is a member of a KIP-848 group."""
+        return False
+
+    @property
     def may_commit(self) -> bool:
         """Always, if there is a group to commit to."""
         return self._config.group_id is not None

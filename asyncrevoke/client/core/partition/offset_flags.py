@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from copy import copy
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,6 +54,17 @@ class OffsetFlags:
         self._low = 0
         self._high = 0
         self._shift = 0
+
+    def preview(self) -> Self:
+        """A copy, which shows what completing records would lead to. It is for that alone."""
+        return copy(self).with_own_flags()
+
+    def with_own_flags(self) -> Self:
+        """This, made by :func:`copy.copy`, with bytes and segments of its own."""
+        self._flags = self._flags[:]
+        self._segment_offsets = self._segment_offsets[:]
+        self._segment_indices = self._segment_indices[:]
+        return self
 
     def _end_of_segments(self, first: int) -> int:
         """Begin a segment if ``first`` cannot follow the last one; returns the end of the last."""

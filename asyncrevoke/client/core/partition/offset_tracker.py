@@ -342,7 +342,7 @@ class OffsetTracker(OffsetFlags):
     def complete_pending(self) -> int:
         """Complete all pending records except those that tasks run; returns how many."""
         ended, self.untracked = self._open + self.untracked - self.held, 0
-        self._slices.clear()
+        self._slices = []
         if not (self.held or self._abandoned):
             if self._flags:
                 self._clear()

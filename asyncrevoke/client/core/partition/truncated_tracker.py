@@ -30,6 +30,14 @@ class TruncatedTracker:
         if self._kept is tracker:
             self._kept = truncated
 
+    def kept_by(self, tracker: OffsetTracker) -> int:
+        """The offset before which ``tracker`` counts the records; 0 if it counts none."""
+        if self._kept is tracker:
+            return self._offset
+        if isinstance(self._kept, TruncatedTracker):
+            return min(self._offset, self._kept.kept_by(tracker))
+        return 0
+
     @property
     def in_flight(self) -> int:
         """Records in flight that the log has lost."""

@@ -14,8 +14,8 @@ from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.error_table import rejection
-from asyncrevoke.client.producing.partitioner import Partitioner
 from asyncrevoke.client.producing.queueing.partition_queue import PartitionQueue
+from asyncrevoke.client.producing.queueing.partitioner import Partitioner
 from asyncrevoke.client.protocol.messages import ErrorCode, MetadataRequest
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from asyncrevoke.client.errors import IllegalStateError, PublishError
 from asyncrevoke.client.producing.encoding import encode_headers, encode_key, encode_value
+from asyncrevoke.client.producing.message import PublishedRecord
 from asyncrevoke.client.producing.record_batch import record_bytes
 
 if TYPE_CHECKING:
@@ -15,18 +16,6 @@ if TYPE_CHECKING:
 
 # Most bytes of keys, values and headers in a transaction.
 MOST_BYTES: Final = 32 * 1024 * 1024
-
-
-class PublishedRecord(NamedTuple):
-    """A record to write. ``partition`` and ``timestamp`` are None for those that the producer
-    chooses when the transaction is written."""
-
-    topic: str
-    partition: int | None
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-    timestamp: int | None
 
 
 class ProducerTransaction:

@@ -13,10 +13,10 @@ from asyncrevoke.client.producing.record_batch import BatchSequence, ResultBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from asyncrevoke.client.producing.message import PublishedRecord
     from asyncrevoke.client.producing.queueing.result_topics import ResultTopics
     from asyncrevoke.client.producing.record_batch import ResultSink
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
-    from asyncrevoke.client.producing.transactions.producer_transaction import PublishedRecord
 
 _SEQUENCES: Final = 2**31
 _NEVER: Final = float("inf")

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.producing.message import PublishedRecord
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions, ResultTopics
     from asyncrevoke.client.producing.record_batch import ResultBatch
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
-    from asyncrevoke.client.producing.transactions.producer_transaction import PublishedRecord
 
 # A transaction fails after this many times ``request_timeout``.
 _ATTEMPTS: Final = 3

@@ -42,6 +42,7 @@ from asyncrevoke.client.core.io.effects import (
     SetTimer,
     StopBackgroundHeartbeat,
     TimerFired,
+    TransactionDue,
     WakePoller,
 )
 from asyncrevoke.client.errors import ConsumerClosedError, FatalError
@@ -278,7 +279,7 @@ class Driver:
                     self._set_heartbeat(effect)
                 case WakePoller():
                     self.wake.set()
-                case Emit() | EnterLifespan() | ExitLifespan() | LoseLifespan():
+                case Emit() | EnterLifespan() | ExitLifespan() | LoseLifespan() | TransactionDue():
                     self._report(effect)
                 case Notify():
                     notifications.append(effect)
@@ -289,9 +290,11 @@ class Driver:
         if notifications:
             self._notify(notifications)
 
-    def _report(self, effect: Emit | LifespanEvent) -> None:
+    def _report(self, effect: Emit | LifespanEvent | TransactionDue) -> None:
         if isinstance(effect, Emit):
             self._reactions.core_reported(effect)
+        elif isinstance(effect, TransactionDue):
+            self._reactions.transaction_due()
         else:
             self._lifespans.lifespan_due(effect)
 

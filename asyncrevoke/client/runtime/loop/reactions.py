@@ -20,6 +20,9 @@ class DriverReactions(Protocol):
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost; the listener is called after this."""
 
+    def transaction_due(self) -> None:
+        """A transaction is to be begun."""
+
     def ticked(self, late: float) -> None:
         """A second or less has passed; the event loop ran this ``late`` seconds after it was due.
 

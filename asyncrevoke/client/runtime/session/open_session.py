@@ -19,6 +19,7 @@ from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
 from asyncrevoke.client.runtime.hooks.observers import Observed, Observer, Observers
 from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls, awaits_assignment
+from asyncrevoke.client.runtime.hooks.transactions import TransactionHook
 from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, tick_interval
 from asyncrevoke.client.runtime.loop.driver import Driver
 from asyncrevoke.client.runtime.net.authentication.oauthbearer import RememberedToken
@@ -160,6 +161,7 @@ def _open_hooks(
         status=status,
         reads=ReadReports(observing),
         lifespans=LifespanEvents(),
+        transactions=TransactionHook(),
         observers=observing,
         recorder=recorder,
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls
     from asyncrevoke.client.runtime.hooks.recorders import CallRecorder, SessionRecorder
+    from asyncrevoke.client.runtime.hooks.transactions import TransactionHook
     from asyncrevoke.client.runtime.loop.driver import Driver
     from asyncrevoke.client.runtime.net.requests import Requests
     from asyncrevoke.client.runtime.session.record_iterator import ReadReports
@@ -37,6 +38,7 @@ class SessionHooks(Value, frozen=True, kw_only=True):
     status: SessionStatus
     reads: ReadReports
     lifespans: LifespanEvents
+    transactions: TransactionHook
     observers: Observers | None = None
     recorder: SessionRecorder | None = None
 

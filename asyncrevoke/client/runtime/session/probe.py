@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from asyncrevoke.client.core.membership.classic.state_table import ClassicState
-from asyncrevoke.client.model import FailurePause, Health, TopicPartition
+from asyncrevoke.client.model import FailurePause, GroupMetadata, Health, TopicPartition
 from asyncrevoke.client.printable import counted
+from asyncrevoke.client.runtime.session.partition_calls import SessionCalls
 from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
 
 if TYPE_CHECKING:
@@ -87,6 +88,37 @@ def probe(
     unready = [] if dead else list(_why_unready(config, session, health))
     reasons = (*dead, *unready)
     return Probe(not dead, not reasons, reasons, config.group_id, health)
+
+
+class StatusCalls(SessionCalls):
+    """Methods of a consumer about its state."""
+
+    _config: ConsumerConfig
+
+    def _entered_once(self) -> Session:
+        raise NotImplementedError
+
+    def _needs_group(self, call: str) -> None:
+        raise NotImplementedError
+
+    def group_metadata(self) -> GroupMetadata:
+        """The identity of this member in its group; generation -1 before it has joined."""
+        self._needs_group("group_metadata")
+        return self._readable().core.group_metadata()
+
+    def health(self) -> Health:
+        """The state of the consumer, for a health check."""
+        return self._entered_once().status.snapshot().health
+
+    def probe(self, *, max_handler_age: float | None = None) -> Probe:
+        """Liveness and readiness, for an orchestrator; not ready before the consumer is entered.
+
+        Not live if a handler runs for more than ``max_handler_age`` seconds, or for more than 5 s
+        beyond its ``max_handler_time``.
+        """
+        session = self._session
+        health = None if session is None else self.health()
+        return probe(self._config, session, health, max_handler_age)
 
 
 def _why_dead(session: Session, health: Health, max_handler_age: float | None) -> Iterator[str]:

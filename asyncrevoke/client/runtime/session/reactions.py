@@ -58,8 +58,15 @@ class SessionReactions:
         if notify.kind is NotifyKind.LOST:
             for owner in self._hooks.owners:
                 owner.lose(sorted(notify.partitions))
+            if self._hooks.transactions.writer is not None:
+                self._hooks.transactions.writer.partitions_lost(notify.partitions)
         if self._hooks.recorder is not None:
             self._hooks.recorder.partitions_changed(notify)
+
+    def transaction_due(self) -> None:
+        """A transaction is to be begun."""
+        if self._hooks.transactions.writer is not None:
+            self._hooks.transactions.writer.transaction_due()
 
     def ticked(self, late: float) -> None:
         """A second or less has passed."""

@@ -59,6 +59,7 @@ class Session:
         self.requests = parts.requests
         self.bootstrap = parts.bootstrap
         self.lifespans = parts.hooks.lifespans
+        self.transactions = parts.hooks.transactions
         self._driver = parts.driver
         self.listener = parts.hooks.listener
         self._owners = parts.hooks.owners
@@ -179,8 +180,13 @@ class Session:
             raise would_wait("unsubscribe()", "call it in another task")
 
         def begin(now: float) -> int:
+            partitions = sorted(self.core.assignment.partitions())
             for owner in self._owners:
-                owner.leave(sorted(self.core.assignment.partitions()))
+                owner.leave(partitions)
+            if (writer := self.transactions.writer) is not None:
+                # Leaving waits for the records of tasks.
+                for record in writer.waiting_records(partitions):
+                    self._tracker.submit(record)
             return self.core.unsubscribe(now)
 
         await self.ask(begin)
@@ -350,10 +356,18 @@ class Session:
         """The record is completed; False if its partition is lost or released."""
         if self._loop_recorder is not None:
             self._loop_recorder.record_completed(record)
+        if (writer := self.transactions.writer) is not None:
+            owned = self.core.owns(record)
+            writer.records_finished((record,))
+            return owned
         return self._driver.call_for_record(self._tracker.complete, record)
 
     def complete_all(self, records: Sequence[Record]) -> None:
-        """These records are completed; those of lost or released partitions are ignored."""
+        """These records are completed; those of lost or released partitions are ignored. With
+        ``processing="exactly_once"`` they are when their transaction is committed."""
+        if (writer := self.transactions.writer) is not None:
+            writer.records_finished(records)
+            return
         self._driver.call_for_record(self._tracker.complete_all, records)
 
     def abandon(self, record: Record) -> None:
@@ -362,6 +376,8 @@ class Session:
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         """These records were not started, or their handlers have ended without completing them."""
+        if (writer := self.transactions.writer) is not None:
+            writer.records_abandoned(records)
         self._driver.call_for_record(self._tracker.abandon_all, records)
 
     def droppable_from(self, partition: TopicPartition, unstarted: Sequence[Record]) -> int:
@@ -402,19 +418,11 @@ class Session:
         """Inside, the caller awaits the library; see :class:`PollBoundary`."""
         return PollBoundary(self.core, self._driver)
 
+    def fail(self, error: BaseException) -> None:
+        """End the consumer: the next step raises the error."""
+        self._driver.fail(error)
+
     # --- lifespans -------------------------------------------------------------------------------
-
-    def offset_to_commit(self, partition: TopicPartition) -> int | None:
-        """The offset before which all records of a partition are done."""
-        return self.core.offset_to_commit(partition)
-
-    def has_completed_beyond(self, partition: TopicPartition) -> bool:
-        """Whether this owner has completed a record after :meth:`offset_to_commit`."""
-        return self.core.has_completed_beyond(partition)
-
-    def completion_map(self, partition: TopicPartition) -> str | None:
-        """What is completed after :meth:`offset_to_commit`; None if it does not fit into a map."""
-        return self.core.completion_map(partition)
 
     def lifespan_entered(self, instance_id: int) -> None:
         """The records of this assignment of a partition may be delivered."""

@@ -32,6 +32,7 @@ class Shutdown:
         self._listener = parts.hooks.listener
         self._log = parts.hooks.log
         self._status = parts.hooks.status
+        self._transactions = parts.hooks.transactions
         self._recorder = parts.hooks.recorder
         self._deadline = deadline
         self._loop = asyncio.get_running_loop()
@@ -126,6 +127,7 @@ class Shutdown:
                 failure = error
         finally:
             try:
+                await self._end_transactions(deadline)
                 await self._driver.aclose(deadline)
                 if self.handlers is not None and not self.handlers.done():
                     log_events.HANDLER_RESOURCES_ABANDONED.write_to(self._log)
@@ -203,6 +205,16 @@ class Shutdown:
                 self.handlers.cancel()
                 await self._wait(self.handlers, until=deadline.cancelled_callbacks)
         await self._driver.listener_called(deadline.last_callbacks(self._driver.now()))
+
+    async def _end_transactions(self, deadline: Deadline) -> None:
+        """An open transaction would delay the next owner until ``transaction_timeout``."""
+        if (writer := self._transactions.writer) is not None:
+            ending = asyncio.ensure_future(writer.aclose())
+            await self._wait(ending, until=deadline.last_callbacks(self._driver.now()))
+            if ending.done():
+                ending.result()
+            else:
+                ending.cancel()
 
     async def _end_journal(self, deadline: Deadline) -> None:
         if self._recorder is None:

@@ -61,6 +61,7 @@ class CommittingMember:
     def __init__(self) -> None:
         self.member_identity = GroupMetadata("billing", 3, "member-1", None)
         self.may_commit = True
+        self.has_epochs = False
         self.is_current = True
         self.heard: list[ErrorCode] = []
         self.rebalances = 0

@@ -6,7 +6,7 @@ import tracemalloc
 
 from unit.producing.test_producer_core import E, Setting
 
-from asyncrevoke.client.producing.partitioner import Partitioner
+from asyncrevoke.client.producing.queueing.partitioner import Partitioner
 from asyncrevoke.client.producing.queueing.result_topics import ResultTopic
 from asyncrevoke.client.protocol.messages import ErrorCode, PartitionMetadata, TopicMetadata
 

@@ -13,9 +13,9 @@ from unit.producing.transactions.transaction_setting import INPUT, offsets_of
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.client.errors import TransactionError
 from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.producing.message import PublishedRecord
 from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.producing.requests import ProduceRequest
-from asyncrevoke.client.producing.transactions.producer_transaction import PublishedRecord
 from asyncrevoke.client.producing.transactions.requests import EndTxnRequest
 from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
 from asyncrevoke.client.protocol.messages import MetadataRequest

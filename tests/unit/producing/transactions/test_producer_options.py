@@ -8,10 +8,10 @@ import pytest
 
 from asyncrevoke import Producer
 from asyncrevoke.client.config.consumer_options import ProducerOptions
+from asyncrevoke.client.producing.message import PublishedRecord
 from asyncrevoke.client.producing.transactions.producer_transaction import (
     MOST_BYTES,
     ProducerTransaction,
-    PublishedRecord,
 )
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError, ConsumerClosedError, IllegalStateError, PublishError

@@ -164,6 +164,11 @@ class ClassicMembership:
         return self._heartbeat.member_at
 
     @property
+    def has_epochs(self) -> bool:
+        """Whether it is a member of a KIP-848 group."""
+        return False
+
+    @property
     def may_commit(self) -> bool:
         """While the coordinator delays a JoinGroup, it accepts the old generation; between join and
         sync it accepts none."""

@@ -155,6 +155,11 @@ class ConsumerGroupMembership:
         return self._heartbeat.session
 
     @property
+    def has_epochs(self) -> bool:
+        """Whether it is a member of a KIP-848 group."""
+        return True
+
+    @property
     def may_commit(self) -> bool:
         """Whether it is a member: the epoch does not change while partitions drain."""
         return self.state in _MEMBER

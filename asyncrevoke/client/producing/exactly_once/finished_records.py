@@ -1,0 +1,200 @@
+"""Records whose handlers have ended, with the results that wait for a transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+
+from asyncrevoke.client.producing.message import PublishedRecord
+from asyncrevoke.client.producing.record_batch import record_bytes
+from asyncrevoke.client.producing.trace_context import trace_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from asyncrevoke.client.core.commit.transactional_committer import Finished
+    from asyncrevoke.client.model import Record, TopicPartition
+
+# In place of a handler's name, for records that go to a dead letter topic or a retry topic.
+DEAD_LETTER: Final = ""
+_NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
+
+
+class ResultTarget(NamedTuple):
+    """Where the plain results of a handler go: to ``topic``, with the key and the trace context of
+    the record."""
+
+    topic: str
+    handler: str
+
+
+class CallResults(list[PublishedRecord]):
+    """The results of one call, in the order of publishing."""
+
+    __slots__ = ("handler",)
+
+    def __init__(self, handler: str) -> None:
+        super().__init__()
+        self.handler = handler
+
+
+# A record, or records that enter a transaction together; then a target and the value for it, or
+# None and the results of the call. A plain tuple, because one is made for each record.
+Entry: TypeAlias = tuple[
+    "Record | tuple[Record, ...]", ResultTarget | None, "bytes | Sequence[PublishedRecord]"
+]
+
+
+class FinishedRecords:
+    """By offset tracker, in the order in which the handlers have ended.
+
+    ``count`` counts the records, ``size`` the bytes of their plain results and of the others' keys,
+    values and headers.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, list[Entry]] = {}
+        # The results of calls that have not ended, and of those that have, until their records are
+        # finished.
+        self._results: dict[Record, CallResults] = {}
+        self.count = 0
+        self.size = 0
+
+    # --- adding ----------------------------------------------------------------------------------
+
+    def begin_call(self, record: Record, handler: str) -> CallResults:
+        """A call of the handler begins: the results of an earlier call are dropped."""
+        results = self._results[record] = CallResults(handler)
+        return results
+
+    def call_results(self, record: Record, handler: str) -> CallResults:
+        """The results of the call for a record, which begins with its first one."""
+        results = self._results.get(record)
+        return self.begin_call(record, handler) if results is None else results
+
+    def begin_dead_letter(self, record: Record) -> CallResults:
+        """The record goes to another topic: the results of its calls are dropped."""
+        return self.begin_call(record, DEAD_LETTER)
+
+    def discard_results(self, records: Iterable[Record]) -> None:
+        """The calls for these records have failed, or were given up."""
+        if self._results:
+            for record in records:
+                self._results.pop(record, None)
+
+    def add_result(self, record: Record, target: ResultTarget, value: bytes) -> None:
+        """The handler of a record has returned this value for the target, after what it has
+        published."""
+        if self._results and (results := self._results.pop(record, None)):
+            results += published((record, target, value))
+            self._of(record.tracker_id).append((record, None, results))
+            self.count += 1
+            self.size += _bytes(results)
+            return
+        self._of(record.tracker_id).append((record, target, value))
+        self.count += 1
+        self.size += len(value)
+
+    def add(self, records: Iterable[Record]) -> None:
+        """The calls for these records have ended, with the results that they have published."""
+        results = self._results
+        for record in records:
+            published: Sequence[PublishedRecord] = results.pop(record, ()) if results else ()
+            self._of(record.tracker_id).append((record, None, published))
+            self.count += 1
+            if published:
+                self.size += _bytes(published)
+
+    def add_together(self, records: Sequence[Record], results: Sequence[PublishedRecord]) -> None:
+        """A call for all of these records has ended: they enter the same transaction."""
+        if records:
+            self._of(records[0].tracker_id).append((tuple(records), None, results))
+            self.count += len(records)
+            self.size += _bytes(results)
+
+    def _of(self, tracker_id: int) -> list[Entry]:
+        entries = self._entries.get(tracker_id)
+        if entries is None:
+            entries = self._entries[tracker_id] = []
+        return entries
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    def offsets(self) -> dict[int, list[Finished]]:
+        """The offsets of all finished records by tracker id."""
+        return {
+            tracker_id: [
+                tuple(record.offset for record in records)
+                if isinstance(records, tuple)
+                else records.offset
+                for records, _, _ in entries
+            ]
+            for tracker_id, entries in self._entries.items()
+        }
+
+    def take(self, chosen: Mapping[int, Sequence[int]]) -> dict[int, list[Entry]]:
+        """Remove and return the entries with these indices by tracker id."""
+        taken: dict[int, list[Entry]] = {}
+        for tracker_id, indices in chosen.items():
+            entries = self._entries[tracker_id]
+            if len(indices) == len(entries):
+                taken[tracker_id] = entries
+                del self._entries[tracker_id]
+            else:
+                wanted = set(indices)
+                taken[tracker_id] = [entries[index] for index in indices]
+                self._entries[tracker_id] = [
+                    entry for index, entry in enumerate(entries) if index not in wanted
+                ]
+        self._recount()
+        return taken
+
+    def put_back(self, taken: Mapping[int, list[Entry]]) -> None:
+        """These entries wait for another transaction, before all others."""
+        for tracker_id, entries in taken.items():
+            self._entries[tracker_id] = entries + self._entries.get(tracker_id, [])
+        self._recount()
+
+    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop what is of these partitions."""
+        lost = frozenset(partitions)
+        for tracker_id, entries in list(self._entries.items()):
+            if entries and records_of(entries[0])[0].topic_partition in lost:
+                del self._entries[tracker_id]
+        for record in [record for record in self._results if record.topic_partition in lost]:
+            del self._results[record]
+        self._recount()
+
+    def records(self) -> list[Record]:
+        """All finished records."""
+        return [
+            record
+            for entries in self._entries.values()
+            for entry in entries
+            for record in records_of(entry)
+        ]
+
+    def _recount(self) -> None:
+        self.count = self.size = 0
+        for entries in self._entries.values():
+            for records, _, content in entries:
+                self.count += len(records) if isinstance(records, tuple) else 1
+                self.size += len(content) if isinstance(content, bytes) else _bytes(content)
+
+
+def records_of(entry: Entry) -> tuple[Record, ...]:
+    """The records of an entry."""
+    records = entry[0]
+    return records if isinstance(records, tuple) else (records,)
+
+
+def published(entry: Entry) -> Sequence[PublishedRecord]:
+    """The results of an entry, to be written."""
+    record, target, content = entry
+    if target is None or isinstance(record, tuple) or not isinstance(content, bytes):
+        return cast("Sequence[PublishedRecord]", content)
+    headers = trace_headers(record) if record.headers else _NO_HEADERS
+    return (PublishedRecord(target.topic, None, record.key, content, headers, None),)
+
+
+def _bytes(results: Iterable[PublishedRecord]) -> int:
+    return sum(record_bytes(result.key, result.value, result.headers) for result in results)

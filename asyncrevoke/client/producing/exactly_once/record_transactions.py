@@ -1,0 +1,485 @@
+"""Writes results and offsets of finished records in transactions, one after another (KIP-447).
+
+::
+
+    handlers, tasks -> records_finished -> FinishedRecords
+    TransactionDue  -> begin_transaction (core): which records, which offsets
+                    -> Produce, TxnOffsetCommit, EndTxn (RecordProducer)
+                    -> transaction_committed (core): the records are done
+                    or transaction_aborted: they wait for the next transaction
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING, Final, cast
+
+from asyncrevoke.client import log_events
+from asyncrevoke.client.core.commit.transactional_committer import TransactionalCommitter
+from asyncrevoke.client.errors import (
+    AsyncRevokeError,
+    ConsumerClosedError,
+    FatalError,
+    IllegalStateError,
+    PartitionLostError,
+    ProducerFencedError,
+    PublishError,
+    RequestTimeoutError,
+    TransactionError,
+)
+from asyncrevoke.client.printable import named_error
+from asyncrevoke.client.producing.exactly_once.finished_records import (
+    DEAD_LETTER,
+    CallResults,
+    FinishedRecords,
+    published,
+    records_of,
+)
+from asyncrevoke.client.producing.record_producer import RecordProducer
+from asyncrevoke.client.producing.transactions.group_offsets import (
+    GroupOffsets,
+    OffsetsRejectedError,
+)
+from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from asyncrevoke.client.core.commit.transactional_committer import ComposedOffsets
+    from asyncrevoke.client.model import OffsetAndMetadata, Record, TopicPartition
+    from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
+    from asyncrevoke.client.producing.exactly_once.finished_records import Entry, ResultTarget
+    from asyncrevoke.client.producing.message import PublishedRecord
+    from asyncrevoke.client.runtime.session.session import Session
+
+    # Gets the records of one call whose results were refused, and the error.
+    RecordsFailed = Callable[[Sequence[Record], PublishError], None]
+
+# Beyond so many finished records, or bytes of their results, those in flight use capacity, and a
+# transaction begins without waiting for ``transaction_interval``.
+_MOST_RECORDS: Final = 65_536
+_MOST_BYTES: Final = 32 * 1024 * 1024
+_URGENT: Final = 4
+# Most characters of an error in the log.
+_MOST_REASON: Final = 300
+
+
+class RecordTransactions:
+    """The transactions of one session; see the module."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        committer = session.core.committer
+        assert isinstance(committer, TransactionalCommitter)
+        self._committer = committer
+        self._loop = asyncio.get_running_loop()
+        self.finished = FinishedRecords()
+        self._due = asyncio.Event()
+        self._changed = asyncio.Event()
+        # The transaction that is being written, and its entries.
+        self._current: ComposedOffsets | None = None
+        self._taken: dict[int, list[Entry]] = {}
+        self._reported = False
+        # The open block of a batch, and whether it has ended and is to be committed.
+        self._batch: BatchTransaction | None = None
+        self._committing_batch = False
+        # The one whose results are being written.
+        self._written_batch: BatchTransaction | None = None
+        self._producer: RecordProducer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._fail_records: RecordsFailed | None = None
+
+    def fail_by(self, fail_records: RecordsFailed) -> None:
+        """``fail_records`` gets records whose results a broker refuses."""
+        self._fail_records = fail_records
+
+    def start(self) -> None:
+        """Begin to write transactions when they are due."""
+        self._task = self._loop.create_task(self._run(), name="asyncrevoke transactions")
+
+    async def aclose(self) -> None:
+        """Write nothing more. A transaction that is being written is aborted, unless its commit was
+        requested."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        if self._producer is not None:
+            await self._producer.aclose()
+
+    @property
+    def producer(self) -> RecordProducer:
+        """The producer of the transactions, which knows the topics of results."""
+        if self._producer is None:
+            session, config = self._session, self._session.config
+            own_id = config.group_instance_id or uuid.uuid4().hex
+            transactional_id = f"{config.transactional_id_prefix or config.group_id}-{own_id}"
+            self._producer = RecordProducer(
+                config,
+                session.requests,
+                session.bootstrap,
+                session.wall_clock,
+                None,
+                None if session.observers is None else session.observers.tracer,
+                compress_in_thread=session.uses_threads,
+                transactional_id=transactional_id,
+                transaction_timeout=config.transaction_timeout,
+            )
+            log_events.TRANSACTIONS_BEGIN.write_to(session.log, transactional_id=transactional_id)
+        return self._producer
+
+    @property
+    def waiting(self) -> int:
+        """The finished records that are in no committed transaction."""
+        taken = sum(len(records_of(entry)) for entries in self._taken.values() for entry in entries)
+        return self.finished.count + taken
+
+    async def flush(self) -> None:
+        """Return when every record that has finished is in a committed transaction, or failed."""
+        while self.finished.count or self._taken:
+            self._report(urgent=True)
+            self._changed.clear()
+            await self._changed.wait()
+
+    # --- handlers --------------------------------------------------------------------------------
+
+    def add_result(self, record: Record, target: ResultTarget, value: bytes) -> None:
+        """The handler of a record has returned this result; its topic is known."""
+        self.finished.add_result(record, target, value)
+        if not self._reported:
+            self._report_soon()
+
+    def records_finished(self, records: Sequence[Record]) -> None:
+        """See :class:`~asyncrevoke.client.runtime.hooks.transactions.WritesTransactions`."""
+        self.finished.add(records)
+        if not self._reported:
+            self._report_soon()
+
+    def finished_together(
+        self, records: Sequence[Record], results: Sequence[PublishedRecord]
+    ) -> None:
+        """A call for all of these records has ended, with these results."""
+        self.finished.add_together(records, results)
+        if not self._reported:
+            self._report_soon()
+
+    def records_abandoned(self, records: Sequence[Record]) -> None:
+        """See :class:`~asyncrevoke.client.runtime.hooks.transactions.WritesTransactions`."""
+        self.finished.discard_results(records)
+
+    def waiting_records(self, partitions: Iterable[TopicPartition]) -> Iterable[Record]:
+        """See :class:`~asyncrevoke.client.runtime.hooks.transactions.WritesTransactions`."""
+        wanted = frozenset(partitions)
+        taken = (
+            record
+            for entries in self._taken.values()
+            for entry in entries
+            for record in records_of(entry)
+        )
+        return [
+            record
+            for record in (*taken, *self.finished.records())
+            if record.topic_partition in wanted
+        ]
+
+    def _report_soon(self) -> None:
+        """Report to the core once in an iteration of the event loop."""
+        self._reported = True
+        self._loop.call_soon(self._report_now)
+
+    def _report_now(self) -> None:
+        self._reported = False
+        try:
+            self._report()
+        except AsyncRevokeError:
+            # The consumer has failed or closed: nothing more is committed.
+            self._changed.set()
+
+    def _report(self, *, urgent: bool = False) -> None:
+        finished = self.finished
+        waiting = 0 if finished.size > _MOST_BYTES else min(self.waiting, _MOST_RECORDS)
+        urgent |= finished.count > _MOST_RECORDS // _URGENT
+        urgent |= finished.size > _MOST_BYTES // _URGENT
+        self._session.call(self._committer.records_finished, waiting, urgent=urgent)
+
+    # --- batches ---------------------------------------------------------------------------------
+
+    def open_batch(self, batch: BatchTransaction) -> None:
+        """The block of a batch begins. Raises IllegalStateError within another one."""
+        if self._batch is not None:
+            raise IllegalStateError("another transaction of this consumer is open")
+        self._batch = batch
+
+    def close_batch(self) -> None:
+        """The block of the batch has ended."""
+        self._batch = None
+        self._committing_batch = False
+
+    @property
+    def has_open_batch(self) -> bool:
+        """Whether a block of a batch is open."""
+        return self._batch is not None
+
+    async def commit_batch(self, batch: BatchTransaction) -> None:
+        """Commit the results and the offsets of a batch. If cancelled, the transaction is aborted
+        unless its commit was requested.
+
+        Raises PublishError, PartitionLostError, and the error that has ended the consumer.
+        """
+        self._committing_batch = True
+        self._due.set()
+        task = self._task
+        assert task is not None
+        try:
+            await asyncio.wait((batch.ended, task), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._abort_current(TransactionError("the commit was cancelled"))
+            raise
+        if not batch.ended.done():
+            raise ConsumerClosedError("the consumer has ended before the transaction was committed")
+        batch.ended.result()
+
+    @staticmethod
+    def _batch_failed(batch: BatchTransaction, error: Exception) -> None:
+        if not batch.ended.done():
+            batch.ended.set_exception(error)
+
+    # --- the core --------------------------------------------------------------------------------
+
+    def transaction_due(self) -> None:
+        """See :class:`~asyncrevoke.client.runtime.hooks.transactions.WritesTransactions`."""
+        self._due.set()
+
+    def partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """See :class:`~asyncrevoke.client.runtime.hooks.transactions.WritesTransactions`."""
+        lost = frozenset(partitions)
+        self.finished.lose(lost)
+        current = self._current
+        if current is not None and any(i.partition in lost for i in current.entries):
+            self._abort_current(PartitionLostError(sorted(lost)))
+
+    def _abort_current(self, error: Exception) -> None:
+        if self._current is not None and self._producer is not None:
+            self._producer.abort_transaction(error)
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._due.wait()
+                self._due.clear()
+                await self._write()
+        except AsyncRevokeError as error:
+            if not self._session.has_failed and not self._session.closed:
+                self._session.fail(error)
+        except Exception as error:  # noqa: BLE001 - raised by the next step
+            self._session.fail(error)
+        finally:
+            self._changed.set()
+
+    async def _write(self) -> None:
+        """Write one transaction, if there is anything to commit."""
+        session, committer = self._session, self._committer
+        batch = self._batch if self._committing_batch else None
+        composed = session.call(
+            committer.begin_transaction, self.finished.offsets(), with_batch=batch is not None
+        )
+        if composed is None:
+            return
+        for entries in self.finished.take(composed.dropped).values():
+            session.abandon_all([record for entry in entries for record in records_of(entry)])
+        if not composed.entries and batch is None:
+            self._changed.set()
+            return
+        self._current = composed
+        self._taken = self.finished.take(composed.included)
+        try:
+            if batch is None:
+                await self._commit(composed, ())
+            else:
+                await self._commit_with(composed, batch)
+        finally:
+            self._current, self._taken = None, {}
+            self._report_soon()
+            self._changed.set()
+
+    async def _commit_with(self, composed: ComposedOffsets, batch: BatchTransaction) -> None:
+        # Requested once: when its block goes on is up to the user's task.
+        self._committing_batch = False
+        assigned = self._session.core.assignment.partitions()
+        try:
+            results = batch.results_without(batch.partitions - assigned)
+        except PartitionLostError as error:
+            self._batch_failed(batch, error)
+            self._put_back(None)
+            if composed.entries:
+                self._session.call(self._committer.transaction_aborted, composed)
+            return
+        self._written_batch = batch
+        try:
+            await self._commit(composed, results)
+        finally:
+            self._written_batch = None
+        # Aborted: once more, unless the block was cancelled.
+        self._committing_batch = self._batch is batch and not batch.ended.done()
+
+    async def _commit(self, composed: ComposedOffsets, of_batch: Sequence[PublishedRecord]) -> None:
+        session, committer = self._session, self._committer
+        results: list[PublishedRecord] = list(of_batch)
+        owners: list[Entry] = []
+        for entries in self._taken.values():
+            for entry in entries:
+                written = published(entry)
+                results += written
+                owners += [entry] * len(written)
+        offsets = GroupOffsets(composed.identity, tuple(composed.entries.values()))
+        try:
+            await self.producer.commit_transaction(results, offsets)
+        except OffsetsRejectedError as error:
+            self._put_back(error)
+            session.call(committer.transaction_aborted, composed, error.errors)
+        except PartitionLostError:
+            self._put_back(None)
+            session.call(committer.transaction_aborted, composed, at_once=True)
+        except ProducerFencedError as error:
+            await self._begin_with_another_id(error)
+            self._put_back(error)
+            session.call(committer.transaction_aborted, composed)
+        except PublishError as error:
+            written = results[len(of_batch) :]
+            self._refused(composed, error, list(zip(written, owners, strict=True)))
+        except TransactionError as error:
+            if error.in_doubt and await self._is_committed(composed, error):
+                self._committed(composed)
+                return
+            if (fatal := self.producer.fatal_error) is not None:
+                raise FatalError(str(fatal)) from error
+            self._put_back(error)
+            session.call(committer.transaction_aborted, composed)
+        else:
+            self._committed(composed)
+
+    async def _is_committed(self, composed: ComposedOffsets, error: TransactionError) -> bool:
+        """Find out by the committed offsets, when no transaction is open any more."""
+        log_events.TRANSACTION_IN_DOUBT.write_to(
+            self._session.log, reason=named_error(error, _MOST_REASON)
+        )
+        session = self._session
+        settled = False
+        while True:
+            changed = {
+                instance.partition: entry
+                for instance, entry in composed.entries.items()
+                if not instance.terminal
+                and (entry.offset, entry.metadata)
+                != (instance.committed_offset, instance.committed_map)
+            }
+            if not changed:
+                return False
+            try:
+                if not settled:
+                    await self.producer.transaction_settled()
+                    settled = True
+                held = cast(
+                    "Mapping[TopicPartition, OffsetAndMetadata | None]",
+                    await session.ask(session.core.committed, list(changed)),
+                )
+            except (TransactionError, RequestTimeoutError) as again:
+                log_events.TRANSACTION_IN_DOUBT.write_to(
+                    session.log, reason=named_error(again, _MOST_REASON)
+                )
+                continue
+            return any(
+                (now := held.get(partition)) is not None
+                and (now.offset, now.metadata) == (entry.offset, entry.metadata)
+                for partition, entry in changed.items()
+            )
+
+    async def _begin_with_another_id(self, error: ProducerFencedError) -> None:
+        """A random transactional id is given up; one that is configured is used by another member.
+
+        Raises ProducerFencedError."""
+        if self._session.config.group_instance_id is not None:
+            raise error
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.aclose()
+
+    def _committed(self, composed: ComposedOffsets) -> None:
+        self._session.call(self._committer.transaction_committed, composed)
+        if self._written_batch is not None and not self._written_batch.ended.done():
+            self._written_batch.ended.set_result(None)
+        observers = self._session.observers
+        if observers is None or not observers.wants("on_results_published"):
+            return
+        counts: Counter[tuple[str, str]] = Counter()
+        for entries in self._taken.values():
+            for entry in entries:
+                _, target, content = entry
+                if target is not None:
+                    counts[target.handler, target.topic] += 1
+                elif isinstance(content, CallResults):
+                    counts.update((content.handler, result.topic) for result in content)
+        for (handler, topic), count in counts.items():
+            observers.on_results_published(handler, topic, count)
+
+    def _put_back(self, error: Exception | None) -> None:
+        """The records wait for the next transaction, except those of lost partitions."""
+        taken, self._taken = self._taken, {}
+        count = sum(len(records_of(entry)) for entries in taken.values() for entry in entries)
+        self.finished.put_back(taken)
+        assigned = self._session.core.assignment.partitions()
+        gone = {record.topic_partition for record in self.finished.records()} - assigned
+        if gone:
+            self.finished.lose(gone)
+        if error is not None:
+            log_events.TRANSACTION_ABORTED.write_to(
+                self._session.log, reason=named_error(error, _MOST_REASON), records=count
+            )
+
+    def _refused(
+        self,
+        composed: ComposedOffsets,
+        error: PublishError,
+        written: Sequence[tuple[PublishedRecord, Entry]],
+    ) -> None:
+        """A broker has refused results: their records fail, the others wait for the next one."""
+        tokens = (
+            {id(token) for token in error.tokens}
+            if error.of_record and isinstance(error, RecordsRefusedError)
+            else None
+        )
+        refused = {
+            id(entry)
+            for result, entry in written
+            if (result.topic == error.topic if tokens is None else id(result) in tokens)
+        }
+        of_dead_letter = any(
+            isinstance(entry[2], CallResults) and entry[2].handler == DEAD_LETTER
+            for _, entry in written
+            if id(entry) in refused
+        )
+        failed = [
+            records_of(entry)
+            for entries in self._taken.values()
+            for entry in entries
+            if id(entry) in refused
+        ]
+        self._taken = {
+            tracker_id: [entry for entry in entries if id(entry) not in refused]
+            for tracker_id, entries in self._taken.items()
+        }
+        self._put_back(error)
+        self._session.call(self._committer.transaction_aborted, composed, at_once=True)
+        log_events.TRANSACTION_RESULTS_REFUSED.write_to(
+            self._session.log, topic=error.topic, reason=error.reason, records=sum(map(len, failed))
+        )
+        if self._written_batch is not None and not failed:
+            self._batch_failed(self._written_batch, error)
+            return
+        if self._fail_records is None or not failed or of_dead_letter:
+            raise FatalError(str(error)) from error
+        for records in failed:
+            self._fail_records(records, error)
