@@ -18,6 +18,8 @@ from typing_extensions import override
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from simulation.explorer.small_worlds import SmallWorld
 
     from asyncrevoke.client.config import ConsumerConfig
@@ -91,6 +93,11 @@ class ExploredCluster(SimulatedCluster):
             log = self.brokers.topics.log(TopicPartition(topic_name(0), number))
             assert log is not None
             self.clock.at(at, partial(log.append, count))
+
+    @override
+    def pace_options(self) -> Mapping[str, object]:
+        # A late commit can then be processed after the next one.
+        return {**super().pace_options(), "commit_interval": 0.2}
 
     def _note(self, choice: Choice, point: str) -> None:
         self.state.note(-1, f"deviates by {choice}: {point}")

@@ -61,13 +61,13 @@ class SmallWorld:
 
 def _two_step_revocation(name: str, mode: GroupMode, end: float) -> SmallWorld:
     """A member that works on records of three partitions, and another one that joins."""
-    work_time = FixedWorkTime(usual=0.3)
+    work_time = FixedWorkTime(usual=0.6)
     return SmallWorld(
         name,
         mode,
         partitions=3,
         members=tuple(MemberPlan(at, ConsumerStyle.TASKS, work_time) for at in (0.0, 0.5)),
-        records=((0.3, 2, 1), (0.5, 2, 1), (0.6, 0, 1), (1.1, 2, 1)),
+        records=((0.5, 2, 1), (0.7, 0, 1), (0.85, 0, 1), (1.1, 2, 1)),
         bounds=Bounds(begin=0.5, end=end, longest_wait=3),
     )
 
@@ -75,7 +75,7 @@ def _two_step_revocation(name: str, mode: GroupMode, end: float) -> SmallWorld:
 WORLDS = {
     world.name: world
     for world in (
-        _two_step_revocation("classic", GroupMode.COOPERATIVE, end=1.6),
-        _two_step_revocation("kip848", GroupMode.CONSUMER, end=1.6),
+        _two_step_revocation("classic", GroupMode.COOPERATIVE, end=1.8),
+        _two_step_revocation("kip848", GroupMode.CONSUMER, end=1.8),
     )
 }

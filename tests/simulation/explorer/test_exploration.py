@@ -1,5 +1,6 @@
 """All paths of the small worlds with one deviation keep every invariant."""
 
+import dataclasses
 import subprocess
 
 import pytest
@@ -12,12 +13,14 @@ from simulation.explorer.small_worlds import WORLDS, SmallWorld
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
 def test_all_paths_with_one_deviation_keep_every_invariant(world: SmallWorld) -> None:
-    usual, one = explore(world, 1)
+    # `tox -e explore` lets something wait for more events as well.
+    bounds = dataclasses.replace(world.bounds, longest_wait=1)
+    usual, one = explore(dataclasses.replace(world, bounds=bounds), 1)
     assert one.failed is None, f"{one.failed.path}: {one.failed.run.failure}"
     assert (usual.paths, one.left) == (1, 0)
     # It would prove nothing if little could happen.
     assert one.deviations.keys() == {deviation.value for deviation in Deviation}
-    assert one.paths > 300
+    assert one.paths > 250
 
 
 @pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
