@@ -380,7 +380,7 @@ class RecordTransactions:
                 return False
             try:
                 if not settled:
-                    await self.producer.transaction_settled()
+                    await self._settle()
                     settled = True
                 held = cast(
                     "Mapping[TopicPartition, OffsetAndMetadata | None]",
@@ -396,6 +396,18 @@ class RecordTransactions:
                 and (now.offset, now.metadata) == (entry.offset, entry.metadata)
                 for partition, entry in changed.items()
             )
+
+    async def _settle(self) -> None:
+        """Wait until the transaction has ended, or this producer cannot end it any more: then its
+        offsets are pending until the coordinator does. Raises FatalError and TransactionError."""
+        try:
+            await self.producer.transaction_settled()
+        except ProducerFencedError as error:
+            await self._begin_with_another_id(error)
+        except TransactionError as error:
+            if (fatal := self.producer.fatal_error) is not None:
+                raise FatalError(str(fatal)) from error
+            raise
 
     async def _begin_with_another_id(self, error: ProducerFencedError) -> None:
         """A random transactional id is given up; one that is configured is used by another member.

@@ -52,6 +52,7 @@ class TransactionalGroup(CommittingGroup):
             self.outbox, config, self.assignment, cast("PartitionReactions", self)
         )
         self.revocation.successors_read_maps(maps_are_read)
+        self.config = config
         self.returned = ReturnedRecords(
             self.outbox, config, self.assignment, self.revocation, self.committer, maps
         )

@@ -1,0 +1,129 @@
+"""A session whose partition A has finished records, and a producer that the test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from unit.core.commit.scripted_commits import A
+from unit.core.commit.test_transactional_committer import TransactionalGroup
+
+from asyncrevoke.client.core.io.effects import TransactionDue
+from asyncrevoke.client.model import OffsetAndMetadata, Record
+from asyncrevoke.client.producing.exactly_once import record_transactions
+from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pytest
+
+    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.producing.message import PublishedRecord
+    from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
+    from asyncrevoke.client.runtime.session.session import Session
+
+
+class _NoLog:
+    def write(self, _level: str, _event: str, _fields: object) -> None:
+        pass
+
+
+class ScriptedProducer:
+    """Commits raise the next error of ``commits``, and succeed without one."""
+
+    def __init__(self) -> None:
+        self.commits: list[Exception] = []
+        self.settles: list[Exception] = []
+        self.written: list[list[bytes | None]] = []
+        self.offsets: list[dict[TopicPartition, int]] = []
+        self.fatal_error: Exception | None = None
+        self.closed = False
+        self.is_held = asyncio.Event()
+        self.let_go = asyncio.Event()
+        self.let_go.set()
+
+    async def commit_transaction(
+        self, records: Sequence[PublishedRecord], offsets: GroupOffsets
+    ) -> None:
+        self.is_held.set()
+        await self.let_go.wait()
+        self.written.append([record.value for record in records])
+        self.offsets.append({entry.partition: entry.offset for entry in offsets.entries})
+        if self.commits:
+            raise self.commits.pop(0)
+
+    async def transaction_settled(self) -> None:
+        if self.settles:
+            raise self.settles.pop(0)
+        if self.fatal_error is not None:
+            raise self.fatal_error
+
+    def abort_transaction(self, _error: Exception) -> bool:
+        return False
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class ScriptedSession(TransactionalGroup):
+    """Carries out the effects of the committer, and is the core of the session, too."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, **options: Any) -> None:
+        super().__init__(count, **options)
+        self.core = self
+        self.returned_records = self.returned
+        self.log = _NoLog()
+        self.observers = self.requests = self.bootstrap = self.wall_clock = None
+        self.uses_threads = self.closed = False
+        self.failure: BaseException | None = None
+        self.abandoned: list[int] = []
+        self.rewound: list[int] = []
+        self.held = 0
+        self.turns = 0
+        self.loop = asyncio.get_running_loop()
+        self.producers: list[ScriptedProducer] = [ScriptedProducer()]
+        self._made = 0
+        monkeypatch.setattr(record_transactions, "RecordProducer", self._make_producer)
+        self.transactions = RecordTransactions(cast("Session", self))
+
+    def _make_producer(self, *_arguments: object, **_options: object) -> ScriptedProducer:
+        self._made += 1
+        if self._made > len(self.producers):
+            self.producers.append(ScriptedProducer())
+        return self.producers[self._made - 1]
+
+    @property
+    def has_failed(self) -> bool:
+        return self.failure is not None
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = error
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        try:
+            return function(1.0, *arguments, **options)
+        finally:
+            self.carry_out()
+
+    def carry_out(self) -> None:
+        for effect in self.outbox.take():
+            if isinstance(effect, TransactionDue):
+                self.turns += 1
+                self.transactions.transaction_due()
+
+    async def ask(self, _function: object, partitions: list[TopicPartition]) -> object:
+        await asyncio.sleep(0)
+        return {partition: OffsetAndMetadata(self.held, "") for partition in partitions}
+
+    def abandon_all(self, records: Sequence[Record]) -> None:
+        self.abandoned += [record.offset for record in records]
+
+    def drop_after(self, _partition: TopicPartition, offset: int) -> None:
+        self.rewound.append(offset + 1)
+
+    def record(self, offset: int) -> Record:
+        return Record(*A, offset, 0, 0, None, None, (), self.tracker.tracker_id)
+
+    async def end(self) -> None:
+        await self.transactions.aclose()
