@@ -14,9 +14,11 @@ from asyncrevoke.client.core.partition.completion_map import (
     CompletionMap,
     decode,
     encode,
+    is_written_map,
     lowest_offset_that_fits,
 )
 from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
+from asyncrevoke.client.errors import PartitionsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,10 +56,16 @@ class CommittedMaps:
         self._outbox = outbox
         self._limit = 0 if config.commit_mode == "manual" else config.completion_map
         self._max_in_flight = config.max_in_flight
+        self._exactly_once = config.exactly_once
         self._written: dict[PartitionInstance, _Written] = {}
         self._too_far_ahead: dict[PartitionInstance, None] = {}
         # For maps that were longer than the limit when they were read.
         self._limits: dict[PartitionInstance, int] = {}
+
+    @property
+    def limit(self) -> int:
+        """The most characters that a map may have; brokers that reject longer ones lower it."""
+        return self._limit
 
     def metadata(self, instance: PartitionInstance, tracker: OffsetTracker) -> str:
         """The metadata to commit; empty if nothing is done beyond the commit point.
@@ -180,19 +188,33 @@ class CommittedMaps:
         return cut_at is not None and tracker.count_done(cut_at) > self._max_in_flight
 
     def read(self, instance: PartitionInstance, offset: int, metadata: str) -> CompletionMap | None:
-        """The map in the metadata of a committed offset; None without one."""
-        found = decode(offset, metadata) if self._limit and metadata else None
+        """The map in the metadata of a committed offset; None without one.
+
+        Raises PartitionsError with exactly_once if a map cannot be read: the results of the records
+        that it lists are visible.
+        """
+        reads = metadata and (self._limit or self._exactly_once)
+        found = decode(offset, metadata) if reads else None
+        if found is None and self._exactly_once and is_written_map(metadata):
+            raise _unreadable(instance, f"the one beside offset {offset} is damaged or newer")
         if found is not None and len(metadata) + _ROOM_FOR_EPOCH > self._limit:
             self._limits[instance] = len(metadata) + _ROOM_FOR_EPOCH
         return found
 
     def verify(self, instance: PartitionInstance) -> bool:
         """Compare the map with the log, whose end is known now. False if the map goes beyond it:
-        then it is dropped, and the records are handled again."""
-        instance.set_map_unverified(False)
+        then it is dropped, and the records are handled again. With exactly_once that raises
+        PartitionsError, and the map stays unverified."""
         tracker, buffer = instance.tracker, instance.buffer
         if tracker is None or buffer is None or (finished := tracker.completed_earlier) is None:
+            instance.set_map_unverified(False)
             return True
+        if self._exactly_once and finished.end > instance.high_watermark:
+            raise _unreadable(
+                instance,
+                f"it lists offset {finished.end - 1} of a log up to {instance.high_watermark}",
+            )
+        instance.set_map_unverified(False)
         if finished.end <= instance.high_watermark:
             self._outbox.emit(
                 log_events.COMPLETED_RECORDS_SKIPPED,
@@ -223,3 +245,11 @@ class CommittedMaps:
         self._written.pop(instance, None)
         self._too_far_ahead.pop(instance, None)
         self._limits.pop(instance, None)
+
+
+def _unreadable(instance: PartitionInstance, why: str) -> PartitionsError:
+    return PartitionsError(
+        [instance.partition],
+        f"{instance.partition}: the completion map cannot be used: {why}; without it, results that "
+        "are visible would be written again: seek() to an offset",
+    )

@@ -45,6 +45,7 @@ _MOST_TRIALS = 6
 _DEFLATE_BEYOND = 256
 _CRC = struct.Struct(">I")
 _DONE = re.compile("1+")
+_WRITTEN = re.compile(r"ar\d")
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_", b"+/")
 
@@ -127,6 +128,11 @@ def lowest_offset_that_fits(offset: int, runs: Sequence[Run], limit: int) -> int
         lengths = before
     bits = end - min(max(room, 0) * 8, _MOST_BITS)
     return max(offset, min(lengths, bits))
+
+
+def is_written_map(metadata: str) -> bool:
+    """Whether a member has written this as a completion map, perhaps in a later version."""
+    return _WRITTEN.match(metadata) is not None
 
 
 def decode(offset: int, metadata: str) -> CompletionMap | None:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import CompleteRequest
 from asyncrevoke.client.core.partition.record_buffer import RecordBuffer, SoughtTime
-from asyncrevoke.client.errors import IllegalStateError, LogTruncationError, OffsetOutOfRangeError
+from asyncrevoke.client.errors import (
+    IllegalStateError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    PartitionsError,
+)
 from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition, Value
 from asyncrevoke.client.protocol.messages import EARLIEST_TIMESTAMP
 
@@ -191,7 +196,13 @@ class Seeking:
             if from_reset:
                 self._reset(now, instance, found)
             else:
-                finished = self._maps.read(instance, found.offset, found.metadata)
+                try:
+                    finished = self._maps.read(instance, found.offset, found.metadata)
+                except PartitionsError as error:
+                    # It has no position, and so delivers nothing.
+                    self._reactions.failed(now, error)
+                    self._complete_call(instance)
+                    return
                 self._assignment.set_position(instance, found.offset, found.leader_epoch, finished)
                 instance.set_map_unverified(finished is not None)
                 # Foreign metadata stays until there is something to commit.
@@ -201,7 +212,13 @@ class Seeking:
 
     def log_end_known(self, now: float, instance: PartitionInstance) -> None:
         """Compare the completion map with the log, whose end is known now."""
-        if not self._maps.verify(instance):
+        try:
+            is_kept = self._maps.verify(instance)
+        except PartitionsError as error:
+            instance.set_paused(True)
+            self._reactions.failed(now, error)
+            return
+        if not is_kept:
             # When the log has grown, the next owner could not tell that the map is wrong.
             instance.require_commit()
             self._committer.schedule(now)
