@@ -201,7 +201,7 @@ class TransactionalCommitter(Committer):
         if instance in composed.batch:
             tracker = tracker.preview()
             tracker.complete_pending()
-        limit = self._config.completion_map if self._revocation.maps_are_read else 0
+        limit = self._maps.limit if self._revocation.maps_are_read else 0
         after, chosen = _that_fit(tracker, groups, limit)
         self._maps.left_waiting(instance, tracker, len(groups) - len(chosen))
         included, dropped = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -276,3 +277,14 @@ def test_finished_records_use_no_capacity() -> None:
     assert group.returned.capacity(1.0, 500) <= 0
     group.committer.records_finished(1.0, 1500, urgent=False)
     assert group.returned.capacity(1.0, 500) == 500
+
+
+def test_a_map_that_the_broker_rejects_as_too_large_is_shorter_in_the_next_transaction() -> None:
+    group = TransactionalGroup(4000, completion_map=512)
+    finished = sorted(Random(1).sample(range(1, 4000), 1000))
+    composed = group.begin(finished)
+    assert composed is not None
+    _, rejected = entry_of(composed, group.a)
+    group.committer.transaction_aborted(1.1, composed, {A: ErrorCode.offset_metadata_too_large})
+    _, metadata = entry_of(group.begin(finished), group.a)
+    assert 0 < len(metadata) <= len(rejected) // 2
