@@ -50,7 +50,7 @@ class ComposedOffsets(NamedTuple):
     indices of the finished records that they are, and ``dropped`` the indices of those that no
     transaction can have, because their partition or their position is gone. Without ``entries``
     there is nothing to commit. ``batch``: it completes the records of the last poll result of
-    these.
+    these. ``is_delayed``: the commits of a partition were rejected, and are tried again later.
     """
 
     number: int
@@ -61,6 +61,18 @@ class ComposedOffsets(NamedTuple):
     included: dict[int, Sequence[int]]
     dropped: dict[int, Sequence[int]]
     batch: tuple[PartitionInstance, ...] = ()
+    is_delayed: bool = False
+
+    def changed(self) -> dict[TopicPartition, CommitEntry]:
+        """The entries that differ from what was committed before, of partitions that are not lost:
+        the committed offsets say by them whether the transaction was committed."""
+        return {
+            instance.partition: entry
+            for instance, entry in self.entries.items()
+            if not instance.terminal
+            and (entry.offset, entry.metadata)
+            != (instance.committed_offset, instance.committed_map)
+        }
 
 
 class TransactionalCommitter(Committer):
@@ -154,8 +166,18 @@ class TransactionalCommitter(Committer):
         batch: tuple[PartitionInstance, ...] = ()
         if with_batch:
             batch = tuple(i for i in self._returned_records.last_batch() if not i.terminal)
+        live = [instance for instance in self._assignment.live() if instance.can.commit]
+        ready = [i for i in live if not self._rejected.has_to_wait(now, i)]
         composed = ComposedOffsets(
-            self._sent + 1, membership.member_identity, now, {}, {}, {}, {}, batch
+            self._sent + 1,
+            membership.member_identity,
+            now,
+            {},
+            {},
+            {},
+            {},
+            batch,
+            is_delayed=len(ready) < len(live),
         )
         sources: dict[PartitionInstance, dict[int, Sequence[Finished]]] = {}
         for tracker_id, groups in finished.items():
@@ -164,9 +186,8 @@ class TransactionalCommitter(Committer):
                 composed.dropped[tracker_id] = range(len(groups))
             else:
                 sources.setdefault(instance, {})[tracker_id] = groups
-        for instance in self._assignment.live():
-            if instance.can.commit and not self._rejected.has_to_wait(now, instance):
-                self._compose(composed, instance, sources.get(instance, {}))
+        for instance in ready:
+            self._compose(composed, instance, sources.get(instance, {}))
         if composed.entries:
             self._sent += 1
             self._composed = composed
@@ -204,6 +225,7 @@ class TransactionalCommitter(Committer):
         limit = self._maps.limit if self._revocation.maps_are_read else 0
         after, chosen = _that_fit(tracker, groups, limit)
         self._maps.left_waiting(instance, tracker, len(groups) - len(chosen))
+        stuck = _that_never_fit(instance, groups[:own], chosen)
         included, dropped = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
         completes = defaultdict[int, list[int]](list)
         if not origins and chosen:
@@ -223,6 +245,8 @@ class TransactionalCommitter(Committer):
                 completes[source] += _offsets((group,), (0,))
             else:
                 dropped[source].append(index)
+        if stuck:
+            dropped[tracker.tracker_id] = stuck
         composed.included.update(included)
         composed.completes.update(completes)
         composed.dropped.update(dropped)
@@ -343,6 +367,20 @@ def _that_fit(
         else:
             high = middle - 1
     return after, sorted([*chosen, *beyond[:low]])
+
+
+def _that_never_fit(
+    instance: PartitionInstance, own: Sequence[Finished], chosen: Sequence[int]
+) -> list[int]:
+    """The indices of finished records that are left at a revocation when all handlers have ended:
+    the next owner handles them, since one before them was abandoned."""
+    if not instance.revoking or instance.tracker is None:
+        return []
+    finished = sum(1 if isinstance(group, int) else len(group) for group in own)
+    if instance.tracker.in_flight > finished:
+        return []
+    known = set(chosen)
+    return [index for index in range(len(own)) if index not in known]
 
 
 def _has_room(tracker: OffsetTracker, limit: int) -> bool:

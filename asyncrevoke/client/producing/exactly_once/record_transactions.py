@@ -31,18 +31,17 @@ from asyncrevoke.client.errors import (
 )
 from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.producing.exactly_once.finished_records import (
-    DEAD_LETTER,
     CallResults,
     FinishedRecords,
     published,
     records_of,
 )
+from asyncrevoke.client.producing.exactly_once.refused_records import refused_entries
 from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.producing.transactions.group_offsets import (
     GroupOffsets,
     OffsetsRejectedError,
 )
-from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -82,6 +81,7 @@ class RecordTransactions:
         self._current: ComposedOffsets | None = None
         self._taken: dict[int, list[Entry]] = {}
         self._reported = False
+        self._is_stuck = False  # no finished record could be in the last transaction
         # The open block of a batch, and whether it has ended and is to be committed.
         self._batch: BatchTransaction | None = None
         self._committing_batch = False
@@ -136,8 +136,13 @@ class RecordTransactions:
         return self.finished.count + taken
 
     async def flush(self) -> None:
-        """Return when every record that has finished is in a committed transaction, or failed."""
-        while self.finished.count or self._taken:
+        """Return when every record that has finished is in a committed transaction, or failed, or
+        can be in none: one before it will not finish, and the completion map has no room."""
+        self._is_stuck = False
+        task = self._task
+        while (self.finished.count or self._taken) and not self._is_stuck:
+            if task is None or task.done():
+                return
             self._report(urgent=True)
             self._changed.clear()
             await self._changed.wait()
@@ -269,6 +274,7 @@ class RecordTransactions:
         try:
             while True:
                 await self._due.wait()
+        self._changed.set()
                 self._due.clear()
                 await self._write()
         except AsyncRevokeError as error:
@@ -303,7 +309,9 @@ class RecordTransactions:
         finally:
             self._current, self._taken = None, {}
             self._report_soon()
-            self._changed.set()
+            if not composed.is_delayed:
+                self._changed.set()
+        self._is_stuck = not (composed.entries or batch or composed.is_delayed)
 
     async def _commit_with(self, composed: ComposedOffsets, batch: BatchTransaction) -> None:
         # Requested once: when its block goes on is up to the user's task.
@@ -369,13 +377,7 @@ class RecordTransactions:
         session = self._session
         settled = False
         while True:
-            changed = {
-                instance.partition: entry
-                for instance, entry in composed.entries.items()
-                if not instance.terminal
-                and (entry.offset, entry.metadata)
-                != (instance.committed_offset, instance.committed_map)
-            }
+            changed = composed.changed()
             if not changed:
                 return False
             try:
@@ -458,21 +460,7 @@ class RecordTransactions:
         written: Sequence[tuple[PublishedRecord, Entry]],
     ) -> None:
         """A broker has refused results: their records fail, the others wait for the next one."""
-        tokens = (
-            {id(token) for token in error.tokens}
-            if error.of_record and isinstance(error, RecordsRefusedError)
-            else None
-        )
-        refused = {
-            id(entry)
-            for result, entry in written
-            if (result.topic == error.topic if tokens is None else id(result) in tokens)
-        }
-        of_dead_letter = any(
-            isinstance(entry[2], CallResults) and entry[2].handler == DEAD_LETTER
-            for _, entry in written
-            if id(entry) in refused
-        )
+        refused, of_dead_letter = refused_entries(error, written)
         failed = [
             records_of(entry)
             for entries in self._taken.values()

@@ -288,3 +288,23 @@ def test_a_map_that_the_broker_rejects_as_too_large_is_shorter_in_the_next_trans
     group.committer.transaction_aborted(1.1, composed, {A: ErrorCode.offset_metadata_too_large})
     _, metadata = entry_of(group.begin(finished), group.a)
     assert 0 < len(metadata) <= len(rejected) // 2
+
+
+def test_records_that_can_be_in_no_transaction_do_not_delay_the_release() -> None:
+    group = TransactionalGroup(4, maps_are_read=False)
+    group.tracker.abandon(1)
+    composed = group.begin([0, 2, 3])
+    assert group.chosen(composed) == [0]
+    group.committed(composed)
+    group.revocation.request(1.2, [group.a], None)
+    composed = group.begin([2, 3])
+    assert composed is not None
+    assert list(composed.dropped[group.tracker.tracker_id]) == [0, 1]
+
+
+def test_records_beyond_one_that_is_handled_wait_for_it_at_a_revocation() -> None:
+    group = TransactionalGroup(4, maps_are_read=False)
+    group.revocation.request(1.0, [group.a], None)
+    composed = group.begin([2, 3])
+    assert composed is not None
+    assert not composed.dropped

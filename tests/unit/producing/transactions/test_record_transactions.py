@@ -79,3 +79,16 @@ async def test_a_fenced_producer_of_a_static_member_ends_the_consumer(
     await until_written(session, 1)
     assert isinstance(session.failure, ProducerFencedError)
     await session.end()
+
+
+async def test_records_beyond_an_abandoned_one_do_not_keep_the_handlers_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = ScriptedSession(monkeypatch, 3, maps_are_read=False)
+    session.transactions.start()
+    finish(session, 1, 2)
+    async with asyncio.timeout(5):
+        await session.transactions.flush()
+    assert session.turns < 10, "it does not begin transactions without an end"
+    assert session.transactions.waiting == 2
+    await session.end()
