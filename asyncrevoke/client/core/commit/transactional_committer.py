@@ -166,6 +166,9 @@ class TransactionalCommitter(Committer):
         batch: tuple[PartitionInstance, ...] = ()
         if with_batch:
             batch = tuple(i for i in self._returned_records.last_batch() if not i.terminal)
+            if any(self._rejected.has_to_wait(now, instance) for instance in batch):
+                # Its results would be visible without this offset. A timer ends the wait.
+                return None
         live = [instance for instance in self._assignment.live() if instance.can.commit]
         ready = [i for i in live if not self._rejected.has_to_wait(now, i)]
         composed = ComposedOffsets(

@@ -54,7 +54,8 @@ class BatchTransaction:
             if kind is None:
                 await self._transactions.commit_batch(self)
         except BaseException:
-            self._go_back()
+            if not self.is_committed:
+                self._go_back()
             raise
         finally:
             self._transactions.close_batch()
@@ -105,6 +106,11 @@ class BatchTransaction:
             for result, record in self._results
             if record is None or record.topic_partition not in self.lost
         ]
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether its results are visible."""
+        return self.ended.done() and self.ended.exception() is None
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:

@@ -227,8 +227,8 @@ class RecordTransactions:
         return self._batch is not None
 
     async def commit_batch(self, batch: BatchTransaction) -> None:
-        """Commit the results and the offsets of a batch. If cancelled, the transaction is aborted
-        unless its commit was requested.
+        """Commit the results and the offsets of a batch. If cancelled, the transaction is aborted,
+        or awaited if its commit was requested; if cancelled again, the consumer fails.
 
         Raises PublishError, PartitionLostError, and the error that has ended the consumer.
         """
@@ -239,11 +239,25 @@ class RecordTransactions:
         try:
             await asyncio.wait((batch.ended, task), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._abort_current(TransactionError("the commit was cancelled"))
+            # It is not committed once more.
+            self._batch = None
+            if not self._abort_current(TransactionError("the commit was cancelled")):
+                await self._written(batch)
             raise
         if not batch.ended.done():
             raise ConsumerClosedError("the consumer has ended before the transaction was committed")
         batch.ended.result()
+
+    async def _written(self, batch: BatchTransaction) -> None:
+        """Wait until it is known whether this batch is committed, if it is being written."""
+        try:
+            while self._written_batch is batch:
+                self._changed.clear()
+                await self._changed.wait()
+        except asyncio.CancelledError:
+            # To return the batch again could publish its results twice.
+            self._session.fail(TransactionError("cancelled twice in a commit", in_doubt=True))
+            raise
 
     @staticmethod
     def _batch_failed(batch: BatchTransaction, error: Exception) -> None:
@@ -260,13 +274,14 @@ class RecordTransactions:
         """See :class:`~asyncrevoke.client.runtime.hooks.transactions.WritesTransactions`."""
         lost = frozenset(partitions)
         self.finished.lose(lost)
+        self._changed.set()
         current = self._current
         if current is not None and any(i.partition in lost for i in current.entries):
             self._abort_current(PartitionLostError(sorted(lost)))
 
-    def _abort_current(self, error: Exception) -> None:
-        if self._current is not None and self._producer is not None:
-            self._producer.abort_transaction(error)
+    def _abort_current(self, error: Exception) -> bool:
+        producer = None if self._current is None else self._producer
+        return producer is not None and producer.abort_transaction(error)
 
     # --- transactions ----------------------------------------------------------------------------
 
@@ -274,7 +289,6 @@ class RecordTransactions:
         try:
             while True:
                 await self._due.wait()
-        self._changed.set()
                 self._due.clear()
                 await self._write()
         except AsyncRevokeError as error:
@@ -296,8 +310,10 @@ class RecordTransactions:
             return
         for entries in self.finished.take(composed.dropped).values():
             session.abandon_all([record for entry in entries for record in records_of(entry)])
+        self._is_stuck = not (composed.entries or batch or composed.is_delayed)
         if not composed.entries and batch is None:
-            self._changed.set()
+            if not composed.is_delayed:
+                self._changed.set()
             return
         self._current = composed
         self._taken = self.finished.take(composed.included)
@@ -309,16 +325,15 @@ class RecordTransactions:
         finally:
             self._current, self._taken = None, {}
             self._report_soon()
-            if not composed.is_delayed:
-                self._changed.set()
-        self._is_stuck = not (composed.entries or batch or composed.is_delayed)
+            self._changed.set()
 
     async def _commit_with(self, composed: ComposedOffsets, batch: BatchTransaction) -> None:
         # Requested once: when its block goes on is up to the user's task.
         self._committing_batch = False
-        assigned = self._session.core.assignment.partitions()
+        # A partition that was lost and is assigned again is another instance.
+        kept = {instance.partition for instance in composed.batch}
         try:
-            results = batch.results_without(batch.partitions - assigned)
+            results = batch.results_without(batch.partitions - kept)
         except PartitionLostError as error:
             self._batch_failed(batch, error)
             self._put_back(None)

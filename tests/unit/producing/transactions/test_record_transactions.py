@@ -6,10 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from unit.core.commit.scripted_commits import B
 from unit.producing.transactions.transaction_session import ScriptedSession
 
 from asyncrevoke.client.errors import FatalError, ProducerFencedError, TransactionError
+from asyncrevoke.client.model import Record
 from asyncrevoke.client.producing.exactly_once.finished_records import ResultTarget
+from asyncrevoke.client.producing.transactions.group_offsets import OffsetsRejectedError
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -92,3 +96,87 @@ async def test_records_beyond_an_abandoned_one_do_not_keep_the_handlers_from_end
     assert session.turns < 10, "it does not begin transactions without an end"
     assert session.transactions.waiting == 2
     await session.end()
+
+
+async def test_a_batch_is_not_committed_while_a_commit_of_its_partition_has_to_wait(
+    session: ScriptedSession,
+) -> None:
+    batch = session.return_batch(session.b, 2)
+    session.producers[0].commits = [
+        OffsetsRejectedError("billing", {B: ErrorCode.topic_authorization_failed})
+    ]
+    session.transactions.start()
+
+    async def block() -> None:
+        async with batch:
+            batch.publish("results", b"r")
+
+    running = asyncio.create_task(block())
+    await until_written(session, 1)
+    session.retry()
+    session.carry_out()
+    await until_written(session, 1)
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+async def test_a_batch_of_a_partition_that_was_lost_and_assigned_again_leaves_its_results_out(
+    session: ScriptedSession,
+) -> None:
+    batch = session.return_batch(session.b, 2)
+    record = Record(*B, 0, 0, 0, None, None)
+    session.transactions.start()
+    async with batch:
+        batch.publish("results", b"r", record=record)
+        session.revocation.lose(1.0, [session.b], "taken away")
+        (again,) = session.assignment.add([B])
+        session.assignment.set_position(again, 0)
+    assert session.producers[0].written in ([], [[]])
+    assert batch.lost == {B}
+
+
+async def test_a_cancelled_block_whose_commit_was_requested_does_not_return_its_batch_again(
+    session: ScriptedSession,
+) -> None:
+    batch = session.return_batch(session.b, 2)
+    first = session.producers[0]
+    first.let_go.clear()
+    session.transactions.start()
+
+    async def block() -> None:
+        async with batch:
+            batch.publish("results", b"r")
+
+    running = asyncio.create_task(block())
+    await first.is_held.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    first.let_go.set()
+    await asyncio.wait((running,))
+    assert running.cancelled()
+    assert first.written == [[b"r"]]
+    assert session.rewound == []
+    assert session.b.committed_offset == 2
+
+
+async def test_a_block_that_is_cancelled_twice_in_its_commit_ends_the_consumer(
+    session: ScriptedSession,
+) -> None:
+    batch = session.return_batch(session.b, 2)
+    first = session.producers[0]
+    first.let_go.clear()
+    session.transactions.start()
+
+    async def block() -> None:
+        async with batch:
+            batch.publish("results", b"r")
+
+    running = asyncio.create_task(block())
+    await first.is_held.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait((running,))
+    first.let_go.set()
+    assert isinstance(session.failure, TransactionError)
+    assert session.rewound == []

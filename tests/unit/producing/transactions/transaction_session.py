@@ -9,8 +9,10 @@ from unit.core.commit.scripted_commits import A
 from unit.core.commit.test_transactional_committer import TransactionalGroup
 
 from asyncrevoke.client.core.io.effects import TransactionDue
+from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.client.model import OffsetAndMetadata, Record
 from asyncrevoke.client.producing.exactly_once import record_transactions
+from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
 from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.message import PublishedRecord
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
@@ -118,6 +121,20 @@ class ScriptedSession(TransactionalGroup):
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         self.abandoned += [record.offset for record in records]
+
+    def return_batch(self, instance: PartitionInstance, count: int) -> BatchTransaction:
+        """A poll returns a batch of one partition, for the block of a transaction."""
+        tracker = instance.tracker
+        assert tracker is not None
+        records = [
+            Record(*instance.partition, offset, 0, 0, None, None, (), tracker.tracker_id)
+            for offset in range(tracker.position, tracker.position + count)
+        ]
+        instance.set_buffer(
+            RecordBuffer(instance.partition, tracker.tracker_id, records[-1].offset + 1, None, 0)
+        )
+        self.returned.deliver(instance.partition, records)
+        return BatchTransaction(cast("Session", self), self.transactions)
 
     def drop_after(self, _partition: TopicPartition, offset: int) -> None:
         self.rewound.append(offset + 1)
