@@ -22,7 +22,7 @@ def stopped_by(group: MapGroup, words: str) -> bool:
     for _ in range(5):
         assert not group.step().records
         group.advance(1)
-    return raised.value.partitions == {tp(0)}
+    return raised.value.partitions == frozenset((tp(0),))
 
 
 @pytest.mark.parametrize(
