@@ -325,7 +325,8 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         the batch again; the same happens if the commit raises: PublishError for a result that is
         refused, PartitionLostError if a partition is lost whose results cannot be left out, a
         FatalError if the consumer has ended. Ask for the next batch after the block. If cancelled,
-        the transaction is aborted, unless its commit was requested. Raises ConfigError without
+        the transaction is aborted, or its end is awaited if its commit was requested; if cancelled
+        again meanwhile, the consumer fails. Raises ConfigError without
         ``processing="exactly_once"``.
         """
         session = self._reading()

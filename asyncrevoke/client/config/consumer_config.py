@@ -126,10 +126,11 @@ class ConsumerConfig:
     """The most characters of commit metadata, up to 4096, that list the records that are done
     *beyond* the committed offset, so that the next owner does not handle them again. Brokers accept
     4096 by default (``offset.metadata.max.bytes``). 0 disables it: this member then writes no list
-    and ignores those of others. A list of another member is kept in full, even above this limit.
-    After the first list that a broker has not kept, as Tansu 0.6, none is written any more. Hazard:
-    with 0, after a crash all records beyond an unfinished one are repeated; with 4096, a commit
-    stores up to so many characters for each partition."""
+    and ignores those of others, except with ``processing="exactly_once"``. A list of another member
+    is kept in full, even above this limit. After the first list that a broker has not kept, as
+    Tansu 0.6, none is written any more. Hazard: with 0, after a crash all records beyond an
+    unfinished one are repeated; with 4096, a commit stores up to so many characters for each
+    partition."""
 
     client_id: str = "asyncrevoke"
     """The name of this client in the brokers' logs, quotas and metrics."""
