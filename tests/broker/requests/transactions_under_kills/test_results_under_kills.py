@@ -1,0 +1,37 @@
+"""Members with processing="exactly_once" that are killed and stopped; `tox -e exactly-once` does it
+many times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from broker.requests.transactions_under_kills.run import PROPERTIES, Faults, Load, Run
+
+from asyncrevoke.broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from asyncrevoke.client.config import GroupProtocol
+
+SMALL = Load(members=2, rate=200, pause=0.5)
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(150)]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker(properties=PROPERTIES) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_killed_and_a_stopped_member_leave_one_result_of_each_record(
+    broker: KafkaBroker, tmp_path: Path, protocol: GroupProtocol
+) -> None:
+    run = Run(broker, f"killed-{protocol}", tmp_path, protocol, seed=1, load=SMALL)
+    outcome = await run.execute(Faults(kills=1, stops=1, freezes=0))
+    assert outcome.is_good, outcome
+    assert outcome.inputs > 200
