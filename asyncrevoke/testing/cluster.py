@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
@@ -29,13 +30,22 @@ from asyncrevoke.client.producing.requests import (
     produced_batches,
     producer_id_response,
 )
+from asyncrevoke.client.producing.transactions.offset_requests import TxnOffsetCommitRequest
+from asyncrevoke.client.producing.transactions.requests import EndTxnRequest
+from asyncrevoke.client.producing.transactions.requests import (
+    InitProducerIdRequest as InitTransactionsRequest,
+)
 from asyncrevoke.client.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    ApiVersionsRequest,
     EntityResponse,
     ErrorCode,
+    FetchedOffset,
     FetchedPartition,
     MetadataRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
     Request,
     Response,
 )
@@ -51,6 +61,7 @@ from asyncrevoke.testing.fake_kafka.topics import (
     Topics,
     decode_simulated,
 )
+from asyncrevoke.testing.fake_kafka.transactions import FEATURES, Batches, Offsets, Transactions
 from asyncrevoke.testing.scripted_group import ScriptedEpochGroup, ScriptedGroup
 
 _SESSION_TIMEOUT = 45.0
@@ -85,7 +96,7 @@ class Published(NamedTuple):
 
 
 class WrittenLog(PartitionLog):
-    """A partition that stores records: ``records[n]`` has offset ``n``."""
+    """A partition that stores records, in the order of their offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,6 +106,10 @@ class WrittenLog(PartitionLog):
         """Append one record, whose offset must be the next one."""
         self.records.append(record)
         self.append(1)
+
+    def mark(self) -> None:
+        """Append the marker of a committed transaction, which takes an offset."""
+        self._append(0, self.end + 1)
 
     def offset_at(self, timestamp: int) -> tuple[int, int]:
         """The offset that ListOffsets finds for a timestamp (ms), and the time of its record."""
@@ -116,7 +131,9 @@ class _WrittenBatch(SimulatedBatch):
     def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
         del topic, partition
         first = max(self.base_offset, from_offset)
-        written = self._log.records[first : self.base_offset + self.count]
+        stored = self._log.records
+        index = bisect_left(stored, first, key=lambda record: record.offset)
+        written = stored[index : index + self.base_offset + self.count - first]
         return [msgspec.structs.replace(record, tracker_id=tracker_id) for record in written]
 
 
@@ -147,6 +164,7 @@ class Cluster(Brokers[WrittenLog, ScriptedGroup | ScriptedEpochGroup]):
         self._wall_clock_offset = wall_clock_offset
         self._next: dict[str, int] = {}
         self._producers = 0
+        self._transactions = Transactions(clock, self._transaction_committed)
         self._partitions_by_default = partitions
         for name, count in topics.items():
             self.create_topic(name, count)
@@ -206,10 +224,21 @@ class Cluster(Brokers[WrittenLog, ScriptedGroup | ScriptedEpochGroup]):
             # Its topics keep all records, and accept all timestamps.
             reply(EntityResponse(entity=describe_configs_response(message, _KEEPS_ALL)))
         elif isinstance(message, InitProducerIdRequest):
-            self._producers += 1
-            reply(EntityResponse(entity=producer_id_response(self._producers)))
+            reply(EntityResponse(entity=producer_id_response(self._new_producer_id())))
+        elif isinstance(message, InitTransactionsRequest):
+            reply(self._transactions.init_producer_id(message, self._new_producer_id()))
+        elif isinstance(message, TxnOffsetCommitRequest):
+            reply(self._transactions.commit_offsets(message, self.group.check_txn_commit))
+        elif isinstance(message, EndTxnRequest):
+            reply(self._transactions.end(message))
+        elif isinstance(message, ApiVersionsRequest):
+            reply(FEATURES)
         else:
             super().handle(broker, client, message, reply)
+
+    def _new_producer_id(self) -> int:
+        self._producers += 1
+        return self._producers
 
     def _produce(self, message: ProduceRequest) -> ProduceResponse:
         errors: dict[TopicPartition, ErrorCode] = {}
@@ -219,18 +248,49 @@ class Cluster(Brokers[WrittenLog, ScriptedGroup | ScriptedEpochGroup]):
             if log is None:
                 errors[partition] = ErrorCode.unknown_topic_or_partition
                 continue
+            if message.transactional_id is not None:
+                errors[partition] = self._transactions.produce(
+                    message.transactional_id, partition, records
+                )
+                continue
             errors[partition] = ErrorCode.none
             offsets[partition] = log.end
-            for record in DefaultRecordBatch(records):
-                self.write(
-                    partition.topic,
-                    record.key,
-                    record.value,
-                    tuple(record.headers),
-                    partition.partition,
-                    record.timestamp,
-                )
+            self._write_batch(partition, records)
         return produce_response(errors, offsets)
+
+    def _write_batch(self, partition: TopicPartition, records: bytes) -> None:
+        for record in DefaultRecordBatch(records):
+            self.write(
+                partition.topic,
+                record.key,
+                record.value,
+                tuple(record.headers),
+                partition.partition,
+                record.timestamp,
+            )
+
+    def _transaction_committed(self, batches: Batches, offsets: Offsets) -> None:
+        for (partition, _), records in batches.items():
+            self._write_batch(partition, records)
+        for partition in dict.fromkeys(partition for partition, _ in batches):
+            log = self.topics.log(partition)
+            assert log is not None
+            log.mark()
+        self.group.offsets.update(offsets)
+
+    def _committed(self, message: OffsetFetchRequest) -> OffsetFetchResponse:
+        """As a coordinator does: the offset of an open transaction is waited for."""
+        response = super()._committed(message)
+        unstable = ErrorCode.unstable_offset_commit
+        return msgspec.structs.replace(
+            response,
+            offsets=tuple(
+                FetchedOffset(partition=found.partition, error=unstable)
+                if message.require_stable and self._transactions.pending(found.partition)
+                else found
+                for found in response.offsets
+            ),
+        )
 
     def decode(self, fetched: FetchedPartition, read_committed: bool) -> list[RecordBatch]:
         """Decode a partition of a Fetch response of this cluster."""

@@ -166,11 +166,13 @@ def produce_response(
     )
 
 
-def producer_id_response(producer_id: int) -> InitProducerIdResponse:
-    """A response with this producer id, in its first epoch."""
+def producer_id_response(
+    producer_id: int, epoch: int = 0, error: ErrorCode = ErrorCode.none
+) -> InitProducerIdResponse:
+    """A response with this producer id and epoch, or with an error."""
     return InitProducerIdResponse(
         throttle_time=i32Timedelta.parse(datetime.timedelta(0)),
-        error_code=ErrorCode.none,
+        error_code=error,
         producer_id=ProducerId(producer_id),
-        producer_epoch=i16(0),
+        producer_epoch=i16(epoch),
     )

@@ -477,6 +477,11 @@ class ClassicGroup:
                 self._arm_session(member, member.session_timeout)
         return error
 
+    def check_txn_commit(self, request: OffsetCommitRequest) -> ErrorCode:
+        """Like the check of OffsetCommit, but TxnOffsetCommit is allowed in each state."""
+        error = self._check_commit(request)
+        return ErrorCode.none if error is ErrorCode.rebalance_in_progress else error
+
     def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Read offsets; -1 for partitions without one."""
         return self._offsets.fetch(request)

@@ -420,6 +420,11 @@ class ConsumerGroup(ABC, Generic[MemberT]):
             return ErrorCode.none
         return ErrorCode.stale_member_epoch
 
+    def check_txn_commit(self, request: OffsetCommitRequest) -> ErrorCode:
+        """Like the check of OffsetCommit, but TxnOffsetCommit names another epoch differently."""
+        error = self._check_commit(request)
+        return ErrorCode.illegal_generation if error is ErrorCode.stale_member_epoch else error
+
     def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Read offsets; -1 for partitions without one."""
         if request.member_id is not None:
