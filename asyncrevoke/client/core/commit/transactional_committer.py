@@ -125,9 +125,9 @@ class TransactionalCommitter(Committer):
 
     def records_finished(self, now: float, waiting: int, *, urgent: bool) -> None:
         """``waiting`` finished records are in no committed transaction. They use no capacity.
-        ``urgent``: begin a transaction at once."""
+        ``urgent``: begin a transaction at once; a revocation that waits for them needs it, too."""
         self._returned_records.set_finished(now, waiting)
-        if urgent:
+        if urgent or (waiting and self._revocation.is_under_way):
             self.flush(now)
         elif waiting:
             self.schedule(now)

@@ -45,6 +45,8 @@ class Revocation:
         self._reactions = reactions
         self._manual = config.commit_mode == "manual"
         self._auto_delay_revoke = config.auto_delay_revoke and not self._manual
+        # Finished records are in flight until they are committed: no revocation ends before.
+        self._in_transactions = config.exactly_once
         # The newest instance of each partition that a poll result has announced.
         self._announced: dict[TopicPartition, PartitionInstance] = {}
         self._revoking: dict[PartitionInstance, None] = {}
@@ -88,7 +90,7 @@ class Revocation:
             self._assignment.lifespans.cancel_entering(instance)
             self._revoking[instance] = None
             self._requested[instance] = now
-            if unseen:
+            if unseen or self._in_transactions:
                 self._reactions.commit_now(now)
         self.barrier_requested = True
         self._arm_deadline()
@@ -234,6 +236,11 @@ class Revocation:
                 unfinished = instance.in_flight
                 found.append(BlockingRecord(*instance.partition, offset, seconds, unfinished))
         return found
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a partition is being revoked."""
+        return bool(self._revoking)
 
     # --- progress --------------------------------------------------------------------------------
 

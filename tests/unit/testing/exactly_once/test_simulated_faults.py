@@ -71,6 +71,50 @@ def inject(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_revocation_waits_for_the_transaction_of_the_records_in_flight(
+    protocol: GroupProtocol,
+) -> None:
+    async with TestConsumer(billing(30, protocol=protocol), partitions=2) as t:
+        await t.advance(AFTER_FIRST_COMMIT)
+        await t.publish("orders", b"1", partition=0)
+        await t.revoke(("orders", 0))
+        await t.advance(20)
+        assert ("orders", 0) in t.assignment()
+        assert (values(t), t.committed("orders", 0)) == ([], 0)
+        await t.advance(15)
+        assert ("orders", 0) not in t.assignment()
+        assert (values(t), t.committed("orders", 0)) == ([b"1"], 1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_partition_is_not_released_before_its_transaction_is_committed(
+    monkeypatch: pytest.MonkeyPatch, protocol: GroupProtocol
+) -> None:
+    delayed: list[Callable[[], None]] = []
+
+    def delay_the_end(message: Request, reply: Reply, process: Callable[[Reply], None]) -> None:
+        if isinstance(message, EndTxnRequest):
+            delayed.append(lambda: process(reply))
+        else:
+            process(reply)
+
+    async with TestConsumer(billing(protocol=protocol), partitions=2) as t:
+        await t.advance(AFTER_FIRST_COMMIT)
+        inject(monkeypatch, delay_the_end)
+        await t.publish("orders", b"1", partition=0)
+        await t.revoke(("orders", 0))
+        await t.advance(2)
+        (end,) = delayed
+        assert ("orders", 0) in t.assignment()
+        assert values(t) == []
+        end()
+        monkeypatch.undo()
+        await t.advance(5)
+        assert ("orders", 0) not in t.assignment()
+        assert (values(t), t.committed("orders", 0)) == ([b"1"], 1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_results_of_a_lost_partition_never_appear(protocol: GroupProtocol) -> None:
     async with TestConsumer(billing(protocol=protocol), partitions=2) as t:
         await t.advance(AFTER_FIRST_COMMIT)
