@@ -80,6 +80,7 @@ class RecordTransactions:
         # The transaction that is being written, and its entries.
         self._current: ComposedOffsets | None = None
         self._taken: dict[int, list[Entry]] = {}
+        self._taken_count = 0
         self._reported = False
         self._is_stuck = False  # no finished record could be in the last transaction
         # The open block of a batch, and whether it has ended and is to be committed.
@@ -132,8 +133,7 @@ class RecordTransactions:
     @property
     def waiting(self) -> int:
         """The finished records that are in no committed transaction."""
-        taken = sum(len(records_of(entry)) for entries in self._taken.values() for entry in entries)
-        return self.finished.count + taken
+        return self.finished.count + self._taken_count
 
     async def flush(self) -> None:
         """Return when every record that has finished is in a committed transaction, or failed, or
@@ -316,14 +316,16 @@ class RecordTransactions:
                 self._changed.set()
             return
         self._current = composed
+        before = self.finished.count
         self._taken = self.finished.take(composed.included)
+        self._taken_count = before - self.finished.count
         try:
             if batch is None:
                 await self._commit(composed, ())
             else:
                 await self._commit_with(composed, batch)
         finally:
-            self._current, self._taken = None, {}
+            self._current, self._taken, self._taken_count = None, {}, 0
             self._report_soon()
             self._changed.set()
 
@@ -456,7 +458,7 @@ class RecordTransactions:
 
     def _put_back(self, error: Exception | None) -> None:
         """The records wait for the next transaction, except those of lost partitions."""
-        taken, self._taken = self._taken, {}
+        taken, self._taken, self._taken_count = self._taken, {}, 0
         count = sum(len(records_of(entry)) for entries in taken.values() for entry in entries)
         self.finished.put_back(taken)
         assigned = self._session.core.assignment.partitions()

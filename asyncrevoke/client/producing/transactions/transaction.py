@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.client.producing.record_batch import BatchSequence, ResultBatch
+from asyncrevoke.client.producing.record_batch import Adder, BatchSequence, ResultBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.client.producing.message import PublishedRecord
-    from asyncrevoke.client.producing.queueing.result_topics import ResultTopics
+    from asyncrevoke.client.producing.queueing.result_topics import ResultTopic, ResultTopics
     from asyncrevoke.client.producing.record_batch import ResultSink
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
 
@@ -105,27 +105,64 @@ def transaction_batches(
 ) -> list[tuple[TopicPartition, ResultBatch]]:
     """The batches of records whose topics are known. Raises RecordsRefusedError."""
     batches: list[tuple[TopicPartition, ResultBatch]] = []
-    last: dict[TopicPartition, ResultBatch] = {}
+    by_topic: dict[str, _TopicBatches] = {}
     for record in records:
-        number, topic = record.partition, topics[record.topic]
+        topic, number, key, value, headers, at = record
+        of_topic = by_topic.get(topic)
+        if of_topic is None:
+            of_topic = by_topic[topic] = _TopicBatches(topics[topic])
         if number is None:
-            number = topic.partition_of(record.key)
-        elif not 0 <= number < topic.count:
-            why = f"there is no partition {number}: it has {topic.count}"
-            raise RecordsRefusedError(record.topic, why, (record,), of_record=True)
-        partition = TopicPartition(record.topic, number)
-        at = timestamp if record.timestamp is None else record.timestamp
-        content = (at, record.key, record.value, record.headers, sink, record)
-        batch = last.get(partition)
-        if batch is None or not batch.append(*content):
-            if batch is not None:
-                topic.partitioner.batch_closed(number, topic.led, topic.count)
-            batch = last[partition] = ResultBatch(_NEVER, compression, transactional=True)
-            batch.append(*content)
-            batches.append((partition, batch))
-    for _, batch in batches:
-        batch.close()
+            number = of_topic.partition_of(key)
+        elif not 0 <= number < of_topic.topic.count:
+            why = f"there is no partition {number}: it has {of_topic.topic.count}"
+            raise RecordsRefusedError(topic, why, (record,), of_record=True)
+        append, next_number, take = of_topic.adders.get(number, _NO_ADDER)
+        if at is None:
+            at = timestamp
+        while append(next_number(), at, key, value, headers) is None:
+            # The first one, or one for which the open batch has no room.
+            batch = ResultBatch(_NEVER, compression, transactional=True)
+            batches.append((TopicPartition(topic, number), batch))
+            append, next_number, take = of_topic.begin(number, batch.adder(sink), batch)
+        take(record)
+    for of_topic in by_topic.values():
+        of_topic.end()
     return batches
+
+
+class _TopicBatches:
+    """The open batch of each partition of a topic."""
+
+    def __init__(self, topic: ResultTopic) -> None:
+        self.topic = topic
+        self.adders: dict[int, Adder] = {}
+        self._open: dict[int, ResultBatch] = {}
+        self._cached = topic.partitioner.cached(topic.count).get
+
+    def partition_of(self, key: bytes | None) -> int:
+        number = self._cached(key)
+        return self.topic.partition_of(key) if number is None else number
+
+    def begin(self, number: int, adder: Adder, batch: ResultBatch) -> Adder:
+        """Begin this batch of a partition, after the open one."""
+        former = self._open.get(number)
+        if former is not None:
+            former.added()
+            former.close()
+            topic = self.topic
+            topic.partitioner.batch_closed(number, topic.led, topic.count)
+        self._open[number], self.adders[number] = batch, adder
+        return adder
+
+    def end(self) -> None:
+        """All records are added."""
+        for batch in self._open.values():
+            batch.added()
+            batch.close()
+
+
+# Of a partition without a batch: appends no record.
+_NO_ADDER: Final[Adder] = (lambda *_: None, lambda: 0, lambda _: None)
 
 
 class Transaction:
