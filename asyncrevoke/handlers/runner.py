@@ -159,6 +159,10 @@ class HandlerRunner(RecordOwner):
         self._pipeline.backlog.stop()
         self._source.stop()
 
+    def report_ended(self) -> None:
+        """Count the records whose calls have ended in this turn of the event loop."""
+        self._pipeline.dispatcher.flush_completed()
+
     def results_refused(self, records: Sequence[Record], error: Exception) -> None:
         """The results of a call for these records were refused, and are in no transaction."""
         self._pipeline.results_refused(records, error)

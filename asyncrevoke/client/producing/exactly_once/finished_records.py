@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.client.producing.message import PublishedRecord
@@ -132,7 +133,9 @@ class FinishedRecords:
         }
 
     def take(self, chosen: Mapping[int, Sequence[int]]) -> dict[int, list[Entry]]:
-        """Remove and return the entries with these indices by tracker id."""
+        """Remove and return the entries with these indices by tracker id, in the order of offsets:
+        results of one key are written in the order of its records, whose calls may have been
+        reported in another one."""
         taken: dict[int, list[Entry]] = {}
         for tracker_id, indices in chosen.items():
             entries = self._entries[tracker_id]
@@ -145,6 +148,8 @@ class FinishedRecords:
                 self._entries[tracker_id] = [
                     entry for index, entry in enumerate(entries) if index not in wanted
                 ]
+        for entries in taken.values():
+            entries.sort(key=_first_offset)
         self._recount()
         return taken
 
@@ -179,6 +184,23 @@ class FinishedRecords:
             for records, _, content in entries:
                 self.count += len(records) if isinstance(records, tuple) else 1
                 self.size += len(content) if isinstance(content, bytes) else _bytes(content)
+
+
+def result_counts(taken: Mapping[int, Iterable[Entry]]) -> Counter[tuple[str, str]]:
+    """How many results there are by handler and topic."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for entries in taken.values():
+        for _, target, content in entries:
+            if target is not None:
+                counts[target.handler, target.topic] += 1
+            elif isinstance(content, CallResults):
+                counts.update((content.handler, result.topic) for result in content)
+    return counts
+
+
+def _first_offset(entry: Entry) -> int:
+    records = entry[0]
+    return records[0].offset if isinstance(records, tuple) else records.offset
 
 
 def records_of(entry: Entry) -> tuple[Record, ...]:

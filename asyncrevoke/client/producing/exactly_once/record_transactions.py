@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import Counter
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncrevoke.client import log_events
@@ -31,10 +30,10 @@ from asyncrevoke.client.errors import (
 )
 from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.producing.exactly_once.finished_records import (
-    CallResults,
     FinishedRecords,
     published,
     records_of,
+    result_counts,
 )
 from asyncrevoke.client.producing.exactly_once.refused_records import refused_entries
 from asyncrevoke.client.producing.record_producer import RecordProducer
@@ -91,10 +90,12 @@ class RecordTransactions:
         self._producer: RecordProducer | None = None
         self._task: asyncio.Task[None] | None = None
         self._fail_records: RecordsFailed | None = None
+        self._report_ended: Callable[[], None] = lambda: None
 
-    def fail_by(self, fail_records: RecordsFailed) -> None:
-        """``fail_records`` gets records whose results a broker refuses."""
-        self._fail_records = fail_records
+    def serve(self, fail_records: RecordsFailed, report_ended: Callable[[], None]) -> None:
+        """``fail_records`` gets records whose results are refused. ``report_ended`` reports calls
+        that have ended, or a later record of a key could be written before an earlier one."""
+        self._fail_records, self._report_ended = fail_records, report_ended
 
     def start(self) -> None:
         """Begin to write transactions when they are due."""
@@ -302,6 +303,7 @@ class RecordTransactions:
     async def _write(self) -> None:
         """Write one transaction, if there is anything to commit."""
         session, committer = self._session, self._committer
+        self._report_ended()
         batch = self._batch if self._committing_batch else None
         composed = session.call(
             committer.begin_transaction, self.finished.offsets(), with_batch=batch is not None
@@ -316,9 +318,8 @@ class RecordTransactions:
                 self._changed.set()
             return
         self._current = composed
-        before = self.finished.count
         self._taken = self.finished.take(composed.included)
-        self._taken_count = before - self.finished.count
+        self._taken_count = sum(map(len, composed.completes.values()))
         try:
             if batch is None:
                 await self._commit(composed, ())
@@ -445,15 +446,7 @@ class RecordTransactions:
         observers = self._session.observers
         if observers is None or not observers.wants("on_results_published"):
             return
-        counts: Counter[tuple[str, str]] = Counter()
-        for entries in self._taken.values():
-            for entry in entries:
-                _, target, content = entry
-                if target is not None:
-                    counts[target.handler, target.topic] += 1
-                elif isinstance(content, CallResults):
-                    counts.update((content.handler, result.topic) for result in content)
-        for (handler, topic), count in counts.items():
+        for (handler, topic), count in result_counts(self._taken).items():
             observers.on_results_published(handler, topic, count)
 
     def _put_back(self, error: Exception | None) -> None:
