@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import SimulatedMember
 
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import ExitLifespan
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.model import Record, TopicPartition
@@ -91,6 +92,11 @@ class SimulatedLifespans:
         self._lifespans: dict[TopicPartition, _Lifespan] = {}
         member.core.assignment.lifespans.enter_lifespans()
         member.lifespan_due = self._due
+
+    @property
+    def core(self) -> Core:
+        """The core that lifespans ask for what is to be committed."""
+        return self._member.core
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether the lifespan of a partition is being entered or exited."""
@@ -203,15 +209,3 @@ class SimulatedLifespans:
     ) -> None:
         """Fetch from ``offset`` next, without records that are ``completed``."""
         self._member.core.seek(self._member.now, partition, offset, completed)
-
-    def offset_to_commit(self, partition: TopicPartition) -> int | None:
-        """The offset before which all records are done."""
-        return self._member.core.offset_to_commit(partition)
-
-    def has_completed_beyond(self, partition: TopicPartition) -> bool:
-        """Whether a record after that offset was completed by this owner."""
-        return self._member.core.has_completed_beyond(partition)
-
-    def completion_map(self, partition: TopicPartition) -> str | None:
-        """All that is done after that offset; None if it does not fit into a map."""
-        return self._member.core.completion_map(partition)
