@@ -9,6 +9,7 @@ import msgspec
 
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.printable import error_text
+from asyncrevoke.client.producing.message import PublishedRecord
 
 if TYPE_CHECKING:
     from asyncrevoke.client.producing.message import Headers
@@ -34,6 +35,25 @@ def encode_value(topic: str, value: object) -> bytes | None:
         raise PublishError(
             topic, f"a {type(value).__name__} cannot be encoded: {error_text(error)}"
         ) from error
+
+
+def encode_record(
+    topic: str,
+    value: object,
+    key: bytes | str | None,
+    headers: Headers,
+    partition: int | None,
+    timestamp: int | None,
+) -> PublishedRecord:
+    """Encode a record to write. Raises PublishError."""
+    return PublishedRecord(
+        topic,
+        partition,
+        encode_key(topic, key),
+        encode_value(topic, value),
+        encode_headers(topic, headers) if headers else [],
+        timestamp,
+    )
 
 
 def encode_key(topic: str, key: object) -> bytes | None:

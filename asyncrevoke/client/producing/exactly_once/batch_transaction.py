@@ -6,15 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.client.errors import IllegalStateError, PartitionLostError
-from asyncrevoke.client.producing.encoding import encode_headers, encode_key, encode_value
-from asyncrevoke.client.producing.message import PublishedRecord
+from asyncrevoke.client.producing.encoding import encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
-    from asyncrevoke.client.producing.message import Headers
+    from asyncrevoke.client.producing.message import Headers, PublishedRecord
     from asyncrevoke.client.runtime.session.session import Session
 
 
@@ -83,14 +82,7 @@ class BatchTransaction:
         """
         if self._state != "open":
             raise IllegalStateError(f"the transaction is {self._state}: publish inside its block")
-        result = PublishedRecord(
-            topic,
-            partition,
-            encode_key(topic, key),
-            encode_value(topic, value),
-            encode_headers(topic, headers) if headers else [],
-            timestamp,
-        )
+        result = encode_record(topic, value, key, headers, partition, timestamp)
         self._results.append((result, record))
 
     def results_without(self, lost: Iterable[TopicPartition]) -> list[PublishedRecord]:

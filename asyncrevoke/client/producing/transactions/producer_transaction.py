@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self
 
 from asyncrevoke.client.errors import IllegalStateError, PublishError
-from asyncrevoke.client.producing.encoding import encode_headers, encode_key, encode_value
-from asyncrevoke.client.producing.message import PublishedRecord
+from asyncrevoke.client.producing.encoding import encode_record
 from asyncrevoke.client.producing.record_batch import record_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from asyncrevoke.client.producing.message import Headers
+    from asyncrevoke.client.producing.message import Headers, PublishedRecord
 
 # Most bytes of keys, values and headers in a transaction.
 MOST_BYTES: Final = 32 * 1024 * 1024
@@ -62,14 +61,7 @@ class ProducerTransaction:
         """
         if self._state != "open":
             raise IllegalStateError(f"the transaction is {self._state}: publish inside its block")
-        encoded = PublishedRecord(
-            topic,
-            partition,
-            encode_key(topic, key),
-            encode_value(topic, value),
-            encode_headers(topic, headers) if headers else [],
-            timestamp,
-        )
+        encoded = encode_record(topic, value, key, headers, partition, timestamp)
         size = record_bytes(encoded.key, encoded.value, encoded.headers)
         if self._bytes + size > MOST_BYTES:
             raise PublishError(
