@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.producing.queueing.result_topics import ResultTopic, ResultTopics
     from asyncrevoke.client.producing.record_batch import ResultSink
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
+    from asyncrevoke.client.protocol.messages import Request
 
 _SEQUENCES: Final = 2**31
 _NEVER: Final = float("inf")
@@ -50,19 +51,19 @@ class PartitionBatches:
         self.left: deque[ResultBatch] = deque()
         # Each with the offset of its first record, -1 if it is unknown.
         self.acknowledged: list[tuple[ResultBatch, int]] = []
-        self.in_flight = False
+        # The request with the first batch that is left.
+        self.in_flight: Request | None = None
         self.retry_at = 0.0
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
 
-    def start(self, producer_id: int, epoch: int) -> bytearray:
-        """Begin to send the first batch that is left, and return its bytes."""
-        self.in_flight = True
+    def content(self, producer_id: int, epoch: int) -> bytearray:
+        """The bytes of the first batch that is left."""
         return self.left[0].with_sequence(BatchSequence(producer_id, epoch, self.number))
 
     def written(self, offset: int) -> None:
         """The first batch is acknowledged, at this offset."""
         batch = self.left.popleft()
-        self.in_flight = False
+        self.in_flight = None
         self.retry_at = 0.0
         self._backoff.succeeded()
         self.number = (self.number + batch.count) % _SEQUENCES
@@ -70,14 +71,14 @@ class PartitionBatches:
 
     def retry(self, now: float) -> None:
         """Send the same batch with the same sequence again after a backoff."""
-        self.in_flight = False
+        self.in_flight = None
         self.retry_at = now + self._backoff.failed()
 
     def begin_again(self) -> None:
         """The transaction is done again: all batches are left, in their first order."""
         self.left.extendleft(batch for batch, _ in reversed(self.acknowledged))
         self.acknowledged.clear()
-        self.in_flight = False
+        self.in_flight = None
         self.retry_at = 0.0
 
     @property

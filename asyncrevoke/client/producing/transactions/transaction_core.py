@@ -21,23 +21,12 @@ from kio.schema.add_offsets_to_txn.v3.response import AddOffsetsToTxnResponse
 from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnResponse
 from kio.schema.end_txn.v5.response import EndTxnResponse
 from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
-from kio.schema.produce.v8.response import ProduceResponse
 from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponse
 
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Replied
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
-from asyncrevoke.client.errors import ProducerFencedError, PublishError, TransactionError
-from asyncrevoke.client.producing.error_table import (
-    TOO_LARGE,
-    ProduceAction,
-    action_for,
-    rejection,
-)
-from asyncrevoke.client.producing.requests import (
-    find_producer_contradiction,
-    partition_responses,
-    produce_request,
-)
+from asyncrevoke.client.errors import ProducerFencedError, TransactionError
+from asyncrevoke.client.producing.requests import find_producer_contradiction
 from asyncrevoke.client.producing.transactions.coordinator import (
     Coordinator,
     TransactionCoordinator,
@@ -51,7 +40,6 @@ from asyncrevoke.client.producing.transactions.error_table import (
     COMMIT_ERRORS_IMPLICIT,
     INIT_ERRORS,
     OFFSETS_ERRORS,
-    PRODUCE_ERRORS,
     Action,
     gravest,
     refusal,
@@ -66,6 +54,7 @@ from asyncrevoke.client.producing.transactions.offset_requests import (
     find_offset_contradiction,
     offset_errors,
 )
+from asyncrevoke.client.producing.transactions.produce import TransactionProduce
 from asyncrevoke.client.producing.transactions.requests import (
     IMPLICIT,
     AddOffsetsToTxnRequest,
@@ -87,21 +76,14 @@ from asyncrevoke.client.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.queueing.result_topics import ResultTopics
-    from asyncrevoke.client.producing.requests import PartitionResponse
-    from asyncrevoke.client.producing.transactions.transaction import (
-        PartitionBatches,
-        Transaction,
-    )
+    from asyncrevoke.client.producing.transactions.transaction import Transaction
     from asyncrevoke.client.protocol.messages import Request
 
 _NEVER: Final = float("inf")
-_ZSTD: Final = 4
-_RETRIES: Final = (ProduceAction.RETRY, ProduceAction.RETRY_IN_DOUBT, ProduceAction.REFRESH)
 _FENCED: Final = (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch)
 # Of EndTxn: a coordinator that has appended to its log, and could not replicate it in time or is no
 # longer the leader, responds with the last two.
@@ -113,8 +95,6 @@ _MAY_BE_PROCESSED: Final = (
 )
 # Seconds in which a request that got no response may still be processed.
 _LATE: Final = 60.0
-# Most bytes of one Produce request.
-_REQUEST_BYTES: Final = 4 * 1024 * 1024
 # Seconds that the coordinator may take, beyond the transaction's timeout, to abort it: it looks
 # every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 _ABORTED_WITHIN: Final = 20.0
@@ -142,7 +122,9 @@ class TransactionCore:
         self._topics = topics
         self.transactional_id = transactional_id
         self._timeout = timeout
-        self._request_timeout = request_timeout
+        self._produce = TransactionProduce(
+            topics, transactional_id, request_timeout=request_timeout
+        )
         self._metadata_max_age = metadata_max_age
         self._ended = ended
         self.state = State.UNINITIALIZED
@@ -169,7 +151,6 @@ class TransactionCore:
         # The one that the present epoch was begun with.
         self._used_version = 0
         self._give_up_at = _NEVER
-        self._busy: set[int] = set()
 
     # --- transactions ----------------------------------------------------------------------------
 
@@ -260,7 +241,8 @@ class TransactionCore:
             if self._coordinator.version is not None:
                 self._start(now, transaction)
         if self.state is State.PRODUCING and transaction is not None:
-            outgoing += self._produce_requests(now, transaction)
+            identity, by_id = (self._producer_id, self._epoch), self._is_implicit
+            outgoing += self._produce.requests(now, transaction, identity, by_id=by_id)
         elif self.state is State.OFFSETS and transaction is not None:
             outgoing += self._offsets_request(now, transaction)
         elif self.state is State.ABORTING and transaction is not None:
@@ -340,37 +322,6 @@ class TransactionCore:
             message = commit_offsets(self.transactional_id, *identity, offsets, version=version)
             yield self._group.ask(message)
 
-    def _produce_requests(
-        self, now: float, transaction: Transaction
-    ) -> Iterator[TransactionRequest]:
-        by_leader: dict[Node, list[PartitionBatches]] = {}
-        sizes: dict[Node, int] = {}
-        for partition, batches in transaction.partitions.items():
-            if batches.in_flight or batches.retry_at > now or not batches.left:
-                continue
-            leader = self._topics.leader(self._topics[partition.topic], partition.partition)
-            if leader is None:
-                self._topics.refresh(now)
-                continue
-            if leader.node_id in self._busy:
-                continue
-            size = sizes.get(leader, 0)
-            if size and size + batches.left[0].size > _REQUEST_BYTES:
-                continue
-            sizes[leader] = size + batches.left[0].size
-            by_leader.setdefault(leader, []).append(batches)
-        for leader, parts in by_leader.items():
-            ids = self._topics.ids(batches.partition for batches in parts)
-            self._busy.add(leader.node_id)
-            content = [(p.partition, p.start(self._producer_id, self._epoch)) for p in parts]
-            message = produce_request(
-                content,
-                self._request_timeout,
-                ids if self._is_implicit else None,
-                transactional_id=self.transactional_id,
-            )
-            yield TransactionRequest(leader, message, tuple(parts))
-
     def next_at(self, now: float) -> float:
         """When to call :meth:`requests` again if no response comes before."""
         due = _NEVER
@@ -423,8 +374,7 @@ class TransactionCore:
             self.last_failure = failed.detail or failed.kind.value
         message = reply.message if isinstance(reply, Replied) else None
         if outgoing.batches:
-            self._busy.discard(outgoing.node.node_id)
-            self._produced(now, outgoing.batches, message, failed)
+            self._produced(now, outgoing, failed or message)
             return
         assert outgoing.coordinator is not None
         outgoing.coordinator.answered()
@@ -555,9 +505,17 @@ class TransactionCore:
 
     def _go_on(self, now: float, coordinator: Coordinator, action: Action) -> bool:
         """Whether the request before an end is done; otherwise do what its response requires."""
+        if action is Action.DONE:
+            return True
+        if not self._ends_early(action):
+            if action is Action.REFRESH:
+                self._topics.refresh(now)
+            coordinator.again(now, find=action is Action.FIND)
+        return False
+
+    def _ends_early(self, action: Action) -> bool:
+        """Whether this action ends the transaction before its commit, or its abort."""
         match action:
-            case Action.DONE:
-                return True
             case Action.FENCED:
                 self._fenced(Event.FENCED)
             case Action.ID_EXPIRED:
@@ -565,10 +523,8 @@ class TransactionCore:
             case Action.REFUSED | Action.REDO:
                 self._become(Event.REFUSED)
             case _:
-                if action is Action.REFRESH:
-                    self._topics.refresh(now)
-                coordinator.again(now, find=action is Action.FIND)
-        return False
+                return False
+        return True
 
     # --- offsets -------------------------------------------------------------------------------
 
@@ -645,94 +601,15 @@ class TransactionCore:
 
     # --- Produce -------------------------------------------------------------------------------
 
-    def _produced(
-        self,
-        now: float,
-        parts: Sequence[PartitionBatches],
-        message: object,
-        failed: Failed | None,
-    ) -> None:
-        responses: Mapping[TopicPartition, PartitionResponse] = {}
-        if isinstance(message, EntityResponse) and isinstance(message.entity, ProduceResponse):
-            responses = partition_responses(message.entity)
+    def _produced(self, now: float, outgoing: TransactionRequest, reply: object) -> None:
         transaction = self._transaction
-        for batches in parts:
-            response = responses.get(batches.partition)
-            if response is None:
-                batches.retry(now)
-                unsent = failed is not None and failed.kind is FailureKind.UNREACHABLE
-                self._has_late_request |= not unsent
-                self._topics.refresh(now)
-            elif transaction is not None and batches in transaction.partitions.values():
-                self._batch_ended(now, transaction, batches, response)
+        produced = self._produce.ended(now, outgoing, transaction, reply)
+        self.last_failure = produced.failure or self.last_failure
+        self._has_late_request |= produced.is_late
         if self.state is not State.PRODUCING or transaction is None:
             return
-        if failed is not None and failed.kind in FATAL_FAILURES:
-            transaction.error = PublishError(parts[0].partition.topic, self.last_failure)
-            self._become(Event.REFUSED)
-        elif transaction.is_written:
+        if not self._ends_early(produced.action) and transaction.is_written:
             self._become(Event.OFFSETS_LEFT if transaction.offsets else Event.WRITTEN)
-
-    def _batch_ended(
-        self,
-        now: float,
-        transaction: Transaction,
-        batches: PartitionBatches,
-        response: PartitionResponse,
-    ) -> None:
-        action = PRODUCE_ERRORS.get(response.error)
-        if action is None:
-            action = self._by_produce_table(now, transaction, batches, response)
-        else:
-            batches.retry(now)
-            self.last_failure = f"the broker responds with {response.error.name}"
-        if self.state is not State.PRODUCING:
-            return
-        match action:
-            case Action.FENCED:
-                self._fenced(Event.FENCED)
-            case Action.ID_EXPIRED:
-                self._fenced(Event.ID_EXPIRED)
-            case Action.REDO:
-                self._has_late_request = True
-                self._become(Event.REFUSED)
-            case Action.REFUSED:
-                self._become(Event.REFUSED)
-            case _:
-                pass
-
-    def _by_produce_table(
-        self,
-        now: float,
-        transaction: Transaction,
-        batches: PartitionBatches,
-        response: PartitionResponse,
-    ) -> Action:
-        error, detail, offset = response
-        batch, action = batches.left[0], action_for(error)
-        if action is ProduceAction.ACKNOWLEDGED:
-            batches.written(offset)
-            return Action.DONE
-        batches.retry(now)
-        self.last_failure = f"the broker responds with {error.name}"
-        if action in _RETRIES:
-            self._has_late_request |= action is ProduceAction.RETRY_IN_DOUBT
-            if action is ProduceAction.REFRESH:
-                self._topics.refresh(now)
-            return Action.AGAIN
-        # A broker commits a transaction even after it has refused one of its batches.
-        if action is ProduceAction.SPLIT and batch.count > 1:
-            batches.replace_first(batch.halves())
-        elif error in TOO_LARGE and batch.compression != _ZSTD:
-            batches.replace_first([batch.with_compression(_ZSTD)])
-        else:
-            transaction.error = RecordsRefusedError(
-                batches.partition.topic,
-                rejection(error, detail),
-                batches.first_tokens,
-                of_record=action is ProduceAction.SPLIT,
-            )
-        return Action.REFUSED
 
     # --- the end ---------------------------------------------------------------------------------
 

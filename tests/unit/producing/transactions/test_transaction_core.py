@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from unit.producing.transactions.transaction_brokers import TransactionBrokers
 from unit.producing.transactions.transaction_setting import Setting
 
+from asyncrevoke.client.core.io.effects import Replied
 from asyncrevoke.client.errors import ProducerFencedError, PublishError, TransactionError
 from asyncrevoke.client.producing.requests import ProduceRequest
 from asyncrevoke.client.producing.transactions.requests import (
@@ -19,6 +22,9 @@ from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FindCoordinatorRequest,
 )
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.producing.transactions.coordinator import TransactionRequest
 
 
 def sent(setting: Setting) -> list[str]:
@@ -231,6 +237,31 @@ def test_a_transaction_that_the_coordinator_has_aborted_is_done_again(
     assert (ends.error is None) is succeeds
     assert succeeds or isinstance(ends.error, ProducerFencedError)
     assert setting.visible()[0] == [b"a"] * succeeds
+
+
+def test_a_late_response_to_a_batch_of_an_aborted_epoch_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers = TransactionBrokers(2, leaders=2)
+    setting = Setting(brokers)
+    deliver = setting._deliver
+    held: list[TransactionRequest] = []
+
+    def hold_the_first_of_the_second_leader(outgoing: TransactionRequest, fault: str) -> None:
+        if outgoing.node.node_id == 2 and not held:
+            held.append(outgoing)
+            reply = Replied(0, brokers.handle(outgoing.message))
+            setting.at(setting.now + 1.0, lambda: setting._received(outgoing, reply))
+            brokers.expire()
+        else:
+            deliver(outgoing, fault)
+
+    monkeypatch.setattr(setting, "_deliver", hold_the_first_of_the_second_leader)
+    ends = setting.transaction({0: [b"a"], 1: [b"b"]})
+    setting.run()
+    setting.settle()
+    assert ends.error is None
+    assert setting.visible() == [[b"a"], [b"b"], []]
 
 
 def test_the_transaction_version_is_asked_again_and_changes_with_the_epoch() -> None:

@@ -128,14 +128,14 @@ def test_each_transaction_is_visible_as_its_end_was_reported(version: int, block
 
 
 def _numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
-    start = PartitionBatches.start
+    content = PartitionBatches.content
 
     def from_zero(batches: PartitionBatches, producer_id: int, epoch: int) -> bytearray:
         if not batches.acknowledged:
             batches.number = 0
-        return start(batches, producer_id, epoch)
+        return content(batches, producer_id, epoch)
 
-    patch.setattr(PartitionBatches, "start", from_zero)
+    patch.setattr(PartitionBatches, "content", from_zero)
 
 
 def _no_epoch_after_doubt(patch: pytest.MonkeyPatch) -> None:

@@ -120,16 +120,15 @@ class PartitionLog:
 
 
 class TransactionBrokers:
-    """One broker, the coordinator of one transactional id and of one group, and the leader of all
-    partitions.
+    """The coordinator of one transactional id and of one group, and the leaders of all partitions.
 
     ``completing``: until :meth:`complete` is called, the markers of the last transaction are not
-    written. ``rejections``: errors of the next
-    requests of a type, which are not processed.
+    written. ``rejections``: errors of the next requests of a type, which are not processed.
     """
 
-    def __init__(self, version: int, partitions: int = 3) -> None:
+    def __init__(self, version: int, partitions: int = 3, leaders: int = 1) -> None:
         self.version = version
+        self._leaders = range(1, leaders + 1)
         self.logs = [PartitionLog() for _ in range(partitions)]
         self.producer_id, self.epoch = 1000, -1
         self.bumped_from: int | None = None
@@ -216,15 +215,20 @@ class TransactionBrokers:
 
     def _metadata(self) -> MetadataResponse:
         partitions = tuple(
-            PartitionMetadata(error=ErrorCode.none, partition=number, leader_id=1)
+            PartitionMetadata(
+                error=ErrorCode.none,
+                partition=number,
+                leader_id=self._leaders[number % len(self._leaders)],
+            )
             for number in range(len(self.logs))
         )
         topic = TopicMetadata(
             error=ErrorCode.none, name=TOPIC, topic_id=bytes(15) + b"\1", partitions=partitions
         )
-        return MetadataResponse(
-            brokers=(BrokerMetadata(node_id=1, host="a", port=1),), topics=(topic,)
+        brokers = tuple(
+            BrokerMetadata(node_id=node_id, host="a", port=1) for node_id in self._leaders
         )
+        return MetadataResponse(brokers=brokers, topics=(topic,))
 
     def _begin_epoch(self) -> None:
         self.bumped_from = self.epoch
