@@ -391,7 +391,7 @@ class TransactionCore:
 
     def _coordinator_failed(self, now: float, message: Request, failed: Failed) -> None:
         if failed.kind is FailureKind.UNSUPPORTED and isinstance(message, AddOffsetsToTxnRequest):
-            self._reject(TransactionError(self.last_failure))
+            self._reject(fatal_error(failed))
             return
         if failed.kind in FATAL_FAILURES:
             self._refused(now, fatal_error(failed))
@@ -541,7 +541,7 @@ class TransactionCore:
         if failed is not None:
             self._has_late_request |= is_commit and failed.kind is not FailureKind.UNREACHABLE
             if failed.kind in FATAL_FAILURES:
-                self._reject(TransactionError(self.last_failure))
+                self._reject(fatal_error(failed))
             group.again(now, find=True)
         elif isinstance(message, FindCoordinatorResponse):
             if message.error is not ErrorCode.none:

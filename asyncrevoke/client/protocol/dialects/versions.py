@@ -44,6 +44,7 @@ _NO_EXPECTED_BROKER: Final = "the check whether it is the broker that metadata n
 _NO_CLIENT_NAME: Final = "the client's name in the broker's metrics"
 _NO_GROUPS: Final = "read its partitions with assign() and without group_id"
 _NO_TRANSACTIONS: Final = "use a Producer without transactional_id"
+_AT_LEAST_ONCE: Final = 'use processing="at_least_once"'
 _OLD_COMMAND: Final = "use a command of that server"
 
 # The first version of Metadata that is used and has topic ids.
@@ -205,7 +206,7 @@ APIS: Final[Mapping[str, Api]] = {
     ),
     "AddPartitionsToTxn": Api(24, "transactions", (Version(3), Version(1)), _NO_TRANSACTIONS),
     "AddOffsetsToTxn": Api(
-        25, "transactions with offsets", (Version(3), Version(1)), _NO_TRANSACTIONS
+        25, "transactions with offsets", (Version(3), Version(1)), _AT_LEAST_ONCE
     ),
     "EndTxn": Api(
         26,
@@ -229,7 +230,7 @@ APIS: Final[Mapping[str, Api]] = {
         "transactions with offsets",
         # Version 5 is for transaction.version 2 only. Lower ones than 3 lack the member (KIP-447).
         (Version(5), Version(4), Version(3)),
-        _NO_TRANSACTIONS,
+        _AT_LEAST_ONCE,
     ),
     "CreateAcls": Api(30, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
     "DescribeConfigs": Api(

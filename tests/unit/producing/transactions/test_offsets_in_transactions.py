@@ -9,7 +9,12 @@ from unit.producing.transactions.transaction_brokers import TransactionBrokers
 from unit.producing.transactions.transaction_setting import INPUT, Setting, offsets_of
 
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Replied
-from asyncrevoke.client.errors import ProducerFencedError, PublishError, TransactionError
+from asyncrevoke.client.errors import (
+    ProducerFencedError,
+    PublishError,
+    TransactionError,
+    UnsupportedVersionError,
+)
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.requests import ProduceRequest
 from asyncrevoke.client.producing.transactions.group_offsets import OffsetsRejectedError
@@ -258,7 +263,7 @@ def test_unknown_topics_are_tried_until_the_deadline_and_then_abort() -> None:
     ("version", "request_type"),
     [(2, TxnOffsetCommitRequest), (1, TxnOffsetCommitRequest), (1, AddOffsetsToTxnRequest)],
 )
-def test_a_broker_without_the_version_aborts_and_takes_transactions_without_offsets(
+def test_a_broker_without_the_version_aborts_for_good_and_takes_transactions_without_offsets(
     version: int, request_type: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting = ready(version)
@@ -274,7 +279,7 @@ def test_a_broker_without_the_version_aborts_and_takes_transactions_without_offs
 
     monkeypatch.setattr(setting, "_deliver", unsupported)
     ends = run(setting)
-    assert type(ends.error) is TransactionError
+    assert type(ends.error) is UnsupportedVersionError
     assert detail in str(ends.error)
     assert not was_committed(setting)
     after = setting.transaction({0: [b"b"]})

@@ -9,7 +9,12 @@ import pytest
 from unit.core.commit.scripted_commits import B
 from unit.producing.transactions.transaction_session import ScriptedSession
 
-from asyncrevoke.client.errors import FatalError, ProducerFencedError, TransactionError
+from asyncrevoke.client.errors import (
+    FatalError,
+    ProducerFencedError,
+    TransactionError,
+    UnsupportedVersionError,
+)
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.producing.exactly_once.finished_records import ResultTarget
 from asyncrevoke.client.producing.transactions.group_offsets import OffsetsRejectedError
@@ -180,3 +185,13 @@ async def test_a_block_that_is_cancelled_twice_in_its_commit_ends_the_consumer(
     first.let_go.set()
     assert isinstance(session.failure, TransactionError)
     assert session.rewound == []
+
+
+async def test_a_broker_without_offsets_in_transactions_ends_the_consumer(
+    session: ScriptedSession,
+) -> None:
+    session.producers[0].commits = [UnsupportedVersionError("TxnOffsetCommit needs version 3")]
+    session.transactions.start()
+    finish(session, 0)
+    await until_written(session, 1)
+    assert isinstance(session.failure, UnsupportedVersionError)
