@@ -9,7 +9,8 @@ A transaction is complete before its first request: all of its batches are known
     EndTxn (commit)
 
 A request that may have been processed without a response is sent again as it was. After any other
-failure nothing may become visible: EndTxn (abort), and the transaction is done again or fails.
+failure nothing may become visible: EndTxn (abort), and the transaction is done again after a
+backoff, or fails.
 ``state_table.py`` says which state follows, ``error_table.py`` what a response means.
 """
 
@@ -23,6 +24,7 @@ from kio.schema.end_txn.v5.response import EndTxnResponse
 from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponse
 
+from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Replied
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
 from asyncrevoke.client.errors import ProducerFencedError, TransactionError
@@ -84,6 +86,8 @@ if TYPE_CHECKING:
     from asyncrevoke.client.protocol.messages import Request
 
 _NEVER: Final = float("inf")
+_FIRST_BACKOFF: Final = 0.02
+_LONGEST_BACKOFF: Final = 1.0
 _FENCED: Final = (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch)
 # Of EndTxn: a coordinator that has appended to its log, and could not replicate it in time or is no
 # longer the leader, responds with the last two.
@@ -151,6 +155,9 @@ class TransactionCore:
         # The one that the present epoch was begun with.
         self._used_version = 0
         self._give_up_at = _NEVER
+        # A transaction that is done again is not begun before.
+        self._begin_at = 0.0
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
 
     # --- transactions ----------------------------------------------------------------------------
 
@@ -202,8 +209,8 @@ class TransactionCore:
         self.state = TRANSITIONS[self.state][event]
         self._coordinator.step_done()
 
-    def _begin_again(self) -> None:
-        """Nothing of the transaction is visible: it fails, or begins again when it can."""
+    def _begin_again(self, now: float) -> None:
+        """Nothing of the transaction is visible: it fails, or begins again after a backoff."""
         transaction = self._transaction
         if transaction is None:
             return
@@ -211,6 +218,7 @@ class TransactionCore:
             self._fail(transaction.error)
             return
         transaction.begin_again()
+        self._begin_at = now + self._backoff.failed()
 
     def _fail(self, error: Exception) -> None:
         transaction, self._transaction = self._transaction, None
@@ -238,7 +246,7 @@ class TransactionCore:
         transaction = self._transaction
         if self.state is State.READY and transaction is not None:
             self._coordinator.forget_version(older_than=now - self._metadata_max_age)
-            if self._coordinator.version is not None:
+            if self._coordinator.version is not None and self._begin_at <= now:
                 self._start(now, transaction)
         if self.state is State.PRODUCING and transaction is not None:
             identity, by_id = (self._producer_id, self._epoch), self._is_implicit
@@ -246,12 +254,12 @@ class TransactionCore:
         elif self.state is State.OFFSETS and transaction is not None:
             outgoing += self._offsets_request(now, transaction)
         elif self.state is State.ABORTING and transaction is not None:
-            self._abort_nothing(transaction)
+            self._abort_nothing(now, transaction)
         if self._coordinator.is_due(now):
             outgoing += self._coordinator_request()
         return outgoing
 
-    def _abort_nothing(self, transaction: Transaction) -> None:
+    def _abort_nothing(self, now: float, transaction: Transaction) -> None:
         """Below transaction.version 2, EndTxn without any partition is an error."""
         asked = self._coordinator.asked
         if asked is not None and may_fence_itself(asked):
@@ -259,7 +267,7 @@ class TransactionCore:
             return
         if not (self._is_implicit or transaction.has_added or self._has_late_request):
             self._epoch_ended(transaction, None)
-            self._begin_again()
+            self._begin_again(now)
 
     def _coordinator_request(self) -> Iterator[TransactionRequest]:
         """The next request to the coordinator, if one is due."""
@@ -333,6 +341,8 @@ class TransactionCore:
                 due = min(due, asked.retry_at)
         if transaction is not None:
             due = min(due, self._deadline(transaction))
+            if self._begin_at > now:
+                due = min(due, self._begin_at)
             for batches in transaction.partitions.values():
                 if not batches.in_flight and batches.left and batches.retry_at > now:
                     due = min(due, batches.retry_at)
@@ -352,7 +362,7 @@ class TransactionCore:
             case State.ABORTING:
                 transaction.error = transaction.error or TransactionError(self.last_failure)
                 self._become(Event.ENDED_WITH_LATE_REQUEST)
-                self._begin_again()
+                self._begin_again(now)
             case _:
                 why = f"not committed in time: {self.last_failure}"
                 self._give_up(TransactionError(why))
@@ -507,19 +517,19 @@ class TransactionCore:
         """Whether the request before an end is done; otherwise do what its response requires."""
         if action is Action.DONE:
             return True
-        if not self._ends_early(action):
+        if not self._ends_early(now, action):
             if action is Action.REFRESH:
                 self._topics.refresh(now)
             coordinator.again(now, find=action is Action.FIND)
         return False
 
-    def _ends_early(self, action: Action) -> bool:
+    def _ends_early(self, now: float, action: Action) -> bool:
         """Whether this action ends the transaction before its commit, or its abort."""
         match action:
             case Action.FENCED:
-                self._fenced(Event.FENCED)
+                self._fenced(now, Event.FENCED)
             case Action.ID_EXPIRED:
-                self._fenced(Event.ID_EXPIRED)
+                self._fenced(now, Event.ID_EXPIRED)
             case Action.REFUSED | Action.REDO:
                 self._become(Event.REFUSED)
             case _:
@@ -594,10 +604,10 @@ class TransactionCore:
             transaction.error = error
             self._become(Event.REFUSED)
 
-    def _fenced(self, event: Event) -> None:
+    def _fenced(self, now: float, event: Event) -> None:
         """The coordinator has aborted the transaction, or another producer has its id."""
         self._become(event)
-        self._begin_again()
+        self._begin_again(now)
 
     # --- Produce -------------------------------------------------------------------------------
 
@@ -608,7 +618,7 @@ class TransactionCore:
         self._has_late_request |= produced.is_late
         if self.state is not State.PRODUCING or transaction is None:
             return
-        if not self._ends_early(produced.action) and transaction.is_written:
+        if not self._ends_early(now, produced.action) and transaction.is_written:
             self._become(Event.OFFSETS_LEFT if transaction.offsets else Event.WRITTEN)
 
     # --- the end ---------------------------------------------------------------------------------
@@ -624,6 +634,7 @@ class TransactionCore:
             case Action.DONE:
                 transaction, self._transaction = self._transaction, None
                 assert transaction is not None
+                self._backoff.succeeded()
                 self._epoch_ended(transaction, response)
                 transaction.committed()
                 self._ended()
@@ -631,7 +642,7 @@ class TransactionCore:
                 self._become(Event.REFUSED)
             case Action.ABORTED:
                 self._become(Event.ABORTED_BY_COORDINATOR)
-                self._begin_again()
+                self._begin_again(now)
             case Action.DOUBTFUL:
                 self.last_failure = refusal(response.error_code)
                 self._doubtful()
@@ -646,21 +657,17 @@ class TransactionCore:
         self._fail(TransactionError(why, in_doubt=True))
 
     def _abort_ended(self, now: float, response: EndTxnResponse) -> None:
-        match ABORT_ERRORS.get(response.error_code, Action.REFUSED):
-            case Action.DONE:
-                assert self._transaction is not None
-                self._epoch_ended(self._transaction, response)
-                self._begin_again()
-            case Action.FENCED:
-                self._fenced(Event.FENCED)
-            case Action.ID_EXPIRED:
-                self._fenced(Event.ID_EXPIRED)
-            case Action.REFUSED:
-                error = TransactionError(f"{self.transactional_id}: {refusal(response.error_code)}")
-                self.fail_all(error)
-            case action:
-                self.last_failure = refusal(response.error_code)
-                self._coordinator.again(now, find=action is Action.FIND)
+        action = ABORT_ERRORS.get(response.error_code, Action.REFUSED)
+        if action is Action.DONE:
+            assert self._transaction is not None
+            self._epoch_ended(self._transaction, response)
+            self._begin_again(now)
+            return
+        self.last_failure = refusal(response.error_code)
+        if action is Action.REFUSED:
+            self.fail_all(TransactionError(f"{self.transactional_id}: {self.last_failure}"))
+        elif not self._ends_early(now, action):
+            self._coordinator.again(now, find=action is Action.FIND)
 
     def _epoch_ended(self, transaction: Transaction, response: EndTxnResponse | None) -> None:
         """EndTxn is acknowledged, or was not needed: take the next epoch if the response has it."""

@@ -144,6 +144,21 @@ def test_a_transaction_is_done_again_after_a_batch_that_can_be_sent_otherwise(
     assert setting.visible() == [[b"a", b"b"], [], []]
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_is_done_again_after_a_backoff_that_grows(version: int) -> None:
+    brokers = TransactionBrokers(version)
+    setting = Setting(brokers)
+    brokers.rejections = {ProduceRequest: [ErrorCode.transaction_abortable] * 1000}
+    ends = setting.transaction({0: [b"a"]}, longest=15.0)
+    setting.run()
+    assert isinstance(ends.error, TransactionError)
+    assert 10 < sent(setting).count("Produce") < 25
+    again = setting.transaction({0: [b"b"]})
+    brokers.rejections = {}
+    setting.run()
+    assert again.error is None
+
+
 @pytest.mark.parametrize(
     ("request_type", "error", "kind", "words"),
     [

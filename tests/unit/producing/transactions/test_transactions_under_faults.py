@@ -146,7 +146,7 @@ def _no_epoch_after_doubt(patch: pytest.MonkeyPatch) -> None:
 def _doubtful_commit_is_done_again(patch: pytest.MonkeyPatch) -> None:
     def begin_again(core: TransactionCore) -> None:
         core._become(Event.DOUBTFUL)
-        core._begin_again()
+        core._begin_again(0.0)
 
     patch.setattr(TransactionCore, "_doubtful", begin_again)
 
