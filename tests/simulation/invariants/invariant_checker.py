@@ -337,6 +337,9 @@ class InvariantChecker(CoreObserver, ApplicationEvents, CoordinatorEvents):
         self.state.note(member.client, "unsubscribed")
         self._has_left(member, "unsubscribe")
         view = self._view(member)
+        # What it was told of topics while it left is not of its next subscription.
+        wanted = member.core.subscription_state.subscription()
+        view.first_counts = {t: n for t, n in view.first_counts.items() if t in wanted}
         view.closing = False
         view.granted_before = view.granted = frozenset()
 
