@@ -227,6 +227,10 @@ class ConvertingGroup:
         """Store offsets."""
         return self._group.offset_commit(request)
 
+    def check_txn_commit(self, request: OffsetCommitRequest) -> ErrorCode:
+        """Whether the offsets of a transaction are accepted."""
+        return self._group.check_txn_commit(request)
+
     def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Read offsets."""
         return self._group.offset_fetch(request)

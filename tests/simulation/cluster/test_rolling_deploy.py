@@ -1,7 +1,7 @@
 """A rolling deploy repeats and loses nothing, and its cost is counted."""
 
 import pytest
-from simulation.rolling_deploy import Deploy, RollingDeploy
+from simulation.cluster.rolling_deploy import Deploy, RollingDeploy
 from simulation.schedules.schedule import GroupMode
 
 SMALL = Deploy(members=12, partitions=60, unavailable=3, records=60.0)

@@ -1,4 +1,4 @@
-"""What a rolling deploy costs: ``python -m simulation.rolling_deploy``.
+"""What a rolling deploy costs: ``python -m simulation.cluster.rolling_deploy``.
 
 Theory of operation. A group has come to rest; then each of its members is replaced. At most
 ``unavailable`` members are away at a time: one stops (it finishes its work and commits), its
@@ -228,7 +228,7 @@ class RollingDeploy(SimulatedCluster):
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m simulation.rolling_deploy",
+        prog="python -m simulation.cluster.rolling_deploy",
         description="Replace every member of a simulated group, and count what it costs.",
     )
     for name, value in dataclasses.asdict(Deploy()).items():
