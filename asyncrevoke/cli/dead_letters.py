@@ -59,6 +59,13 @@ _Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead letter to
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 
 
+class ProcessingName(StrEnum):
+    """How often readers see a replayed record if the replay is killed and started again."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    EXACTLY_ONCE = "exactly_once"
+
+
 class TimestampsName(StrEnum):
     """The timestamps of replayed records."""
 
@@ -106,6 +113,12 @@ class SendingOptions:
         TimestampsName,
         typer.Option(help="The timestamps of written records: the time of writing, or their own."),
     ] = TimestampsName.NOW
+    processing: Annotated[
+        ProcessingName,
+        typer.Option(
+            help="exactly_once writes in transactions: a killed replay can be started again."
+        ),
+    ] = ProcessingName.AT_LEAST_ONCE
     no_idempotence: Annotated[
         bool,
         typer.Option(
@@ -144,6 +157,7 @@ class SendingOptions:
             dry_run=self.dry_run,
             journal=self.journal,
             resend_in_doubt=self.resend_in_doubt,
+            processing=self.processing.value,
         )
 
 
@@ -239,7 +253,8 @@ def replay(
     `--origin-topic` names. They get the time of writing as their timestamp, or with
     `--timestamps original` their own one, if the topic accepts and keeps it.
 
-    To continue an interrupted replay, start it again: its journal lists what was sent. SIGINT ends
+    To continue an interrupted replay, start it again: its journal lists what was sent. With
+    `--processing exactly_once` it also finds out what a killed replay has sent. SIGINT ends
     a replay after the records in flight are acknowledged, a second SIGINT ends it at once. The exit
     code is 0 if all selected dead letters are sent, 1 if a broker or a file has failed, 2 if an
     option is wrong, 3 if some were not sent (the reasons are shown), or if it was interrupted.

@@ -121,9 +121,9 @@ class DeadLetterTopic:
             for row in (await letters.counts()).rows:
                 print(row.origin_topic, row.error_type, row.count)
 
-    ``options`` are the connection options of a Consumer. Reading is ``read_committed``, and ends at
-    the end that the topic had at its beginning; after ``no_progress_timeout`` seconds without
-    progress it raises DeadLettersError.
+    ``options`` are the connection options of a Consumer, which ``config`` has. Reading is
+    ``read_committed``, and ends at the end that the topic had at its beginning; after
+    ``no_progress_timeout`` seconds without progress it raises DeadLettersError.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class DeadLetterTopic:
         config = ConsumerConfig(**options)
         (self.topic,) = check_topics((topic,), "DeadLetterTopic")
         self._no_progress_timeout = no_progress_timeout
-        self._config = replace(
+        self.config = replace(
             config,
             group_id=None,
             group_instance_id=None,
@@ -144,7 +144,7 @@ class DeadLetterTopic:
         self._consumer: RangeConsumer | None = None
 
     async def __aenter__(self) -> Self:
-        consumer = consumer_of(self._config, unreadable=True)
+        consumer = consumer_of(self.config, unreadable=True)
         self._consumer = await self._stack.enter_async_context(consumer)
         return self
 
@@ -162,7 +162,7 @@ class DeadLetterTopic:
         if not numbers:
             raise DeadLettersError(
                 f"there is no topic {self.topic!r} at "
-                f"{', '.join(self._config.bootstrap_servers)}, or this user may not describe it"
+                f"{', '.join(self.config.bootstrap_servers)}, or this user may not describe it"
             )
         return await consumer.offset_ranges(
             [TopicPartition(self.topic, number) for number in sorted(numbers)]

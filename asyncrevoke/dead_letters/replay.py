@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
+from asyncrevoke.client.config.consumer_options import Processing
 from asyncrevoke.client.config.topics import check_topics
-from asyncrevoke.client.errors import ConfigError, PublishError
+from asyncrevoke.client.errors import AsyncRevokeError, ConfigError, PublishError
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.producing.delivery import CompleteDelivery
+from asyncrevoke.client.producing.message import PublishedRecord
+from asyncrevoke.client.producing.record_batch import record_bytes
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
 from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord
@@ -22,13 +26,16 @@ from asyncrevoke.dead_letters.stored_dead_letter import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic, TimestampLimits
+    from asyncrevoke.dead_letters.replay_transactions import ReplayTransactions
 
 # Dead letters that are sent at once, and acknowledged before the next ones are.
 _AT_ONCE: Final = 200
+# And most bytes of them, if there is more than one.
+_BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 # Seconds of ``rate`` in which that many are sent at most.
 _PACE: Final = 0.2
 
@@ -48,7 +55,12 @@ class ReplayOptions:
     letter that was replayed ``max_attempts`` times is not sent again. With ``dry_run`` nothing is
     sent or written. ``journal`` is a file that has what was sent, by default ``TOPIC.replay.jsonl``
     in the current folder: what it names is not sent again. What may have been sent before, by a
-    replay that was killed, is sent again only with ``resend_in_doubt``. Raises ConfigError.
+    replay that was killed, is sent again only with ``resend_in_doubt``.
+
+    With ``processing="exactly_once"`` dead letters are written in transactions, whose numbers the
+    journal and the committed offsets of a group have: another replay with this journal finds out
+    what a killed one has sent, so that readers with ``read_committed`` see each record once. Raises
+    ConfigError.
     """
 
     chosen: DeadLetterFilter = field(default_factory=DeadLetterFilter)
@@ -60,6 +72,7 @@ class ReplayOptions:
     dry_run: bool = False
     journal: Path | None = None
     resend_in_doubt: bool = False
+    processing: Processing = "at_least_once"
 
     def __post_init__(self) -> None:
         if self.to is not None:
@@ -67,6 +80,10 @@ class ReplayOptions:
         if self.timestamps not in get_args(Timestamps):
             raise ConfigError(
                 f'timestamps={shown_option(self.timestamps)}: use "now" or "original"'
+            )
+        if self.processing not in get_args(Processing):
+            raise ConfigError(
+                f'processing={shown_option(self.processing)}: use "at_least_once" or "exactly_once"'
             )
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"limit={self.limit}: at least 1")
@@ -114,10 +131,13 @@ class Replay:
     ) -> None:
         if options.to == letters.topic:
             raise ConfigError(f"to={options.to}: that is the dead letter topic itself")
+        if options.processing == "exactly_once" and not letters.config.idempotent:
+            raise ConfigError('processing="exactly_once" needs idempotent=True')
         self._letters = letters
         self._options = options
         self._progress = progress
         self._with_journal = with_journal and not options.dry_run
+        self._transactions: ReplayTransactions | None = None
         to = () if options.to is None else (options.to,)
         self._allowed = options.chosen.origin_topics.union(to)
         # By topic, if the original timestamps are kept.
@@ -134,8 +154,9 @@ class Replay:
         """Replay what is in the topic now.
 
         Records of one partition are sent in their order. ``result.error`` has the first error of a
-        broker, after which nothing is sent. Raises DeadLettersError if the topic cannot be read or
-        the journal cannot be written. If cancelled, what was being sent is in doubt.
+        broker, after which nothing is sent. Raises DeadLettersError if the topic cannot be read,
+        the journal cannot be written, or a coordinator cannot be asked how a transaction of a
+        killed replay ended. If cancelled, what was being sent is in doubt.
         """
         if not self._with_journal:
             return await self._run(None)
@@ -150,22 +171,48 @@ class Replay:
         result = self.result
         result.total = sum(len(offset_range) for offset_range in ranges.values())
         _check_journal(journal, ranges)
+        async with AsyncExitStack() as stack:
+            if journal is not None and self._options.processing == "exactly_once":
+                # Most replays have none.
+                from asyncrevoke.dead_letters.replay_transactions import ReplayTransactions
+
+                self._transactions = await stack.enter_async_context(
+                    ReplayTransactions(self._letters.config, self._letters.topic, ranges, journal)
+                )
+            await self._replay(ranges, journal)
+        return result
+
+    async def _replay(
+        self, ranges: dict[TopicPartition, range], journal: ReplayJournal | None
+    ) -> None:
+        result = self.result
         read = {partition: offsets.start for partition, offsets in ranges.items()}
         async for found in self._letters.read(ranges):
             chosen = [one for letter in found if (one := await self._choose(letter, journal))]
-            size = self._at_once()
-            for first in range(0, len(chosen), size):
+            for sent in self._portions(chosen):
                 if self._is_over():
-                    return result
-                sent = chosen[first : first + size]
+                    return
                 await self._send(sent, journal)
                 self._read_up_to(sent, read)
             self._read_up_to(found, read)
             if self._is_over():
-                return result
+                return
         result.read = result.total
         self._report()
-        return result
+
+    def _portions(self, letters: Sequence[StoredDeadLetter]) -> Iterator[list[StoredDeadLetter]]:
+        """The dead letters that are sent at once."""
+        most, portion, size = self._at_once(), list[StoredDeadLetter](), 0
+        for letter in letters:
+            record = letter.record
+            length = record_bytes(record.key, record.value, list(record.headers))
+            if portion and (len(portion) == most or size + length > _BYTES_AT_ONCE):
+                yield portion
+                portion, size = [], 0
+            portion.append(letter)
+            size += length
+        if portion:
+            yield portion
 
     def _read_up_to(
         self, letters: Sequence[StoredDeadLetter | NoDeadLetter], read: dict[TopicPartition, int]
@@ -198,6 +245,8 @@ class Replay:
             why = why_not_replayed(letter, target, self._allowed, options.max_attempts)
             if why is None and options.timestamps == "original":
                 why = (await self._limits_of(target)).why_not(letter.original_timestamp)
+        elif journal is not None and journal.is_in_transaction(*place):
+            why = "a replay that was killed may have sent it (processing=exactly_once finds out)"
         else:
             why = "an interrupted replay may have sent it (resend_in_doubt=True sends it again)"
         if why is None:
@@ -220,6 +269,9 @@ class Replay:
                 self._count(self._target(letter))
             return
         await self._keep_rate(len(letters))
+        if self._transactions is not None:
+            await self._commit(letters, self._transactions)
+            return
         if journal is not None:
             journal.sending((letter.record.partition, letter.record.offset) for letter in letters)
         delivery = CompleteDelivery()
@@ -235,16 +287,46 @@ class Replay:
         self._delivered(delivery, journal)
 
     async def _queue(self, letter: StoredDeadLetter, delivery: CompleteDelivery) -> None:
+        await self._letters.producer.queue(*self._written(letter), delivery, letter)
+
+    async def _commit(
+        self, letters: Sequence[StoredDeadLetter], transactions: ReplayTransactions
+    ) -> None:
+        """Send these in a transaction; in another one without those that a broker refuses."""
+        from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
+
+        while letters:
+            places = [(letter.record.partition, letter.record.offset) for letter in letters]
+            written = [self._written(letter) for letter in letters]
+            try:
+                await transactions.write(places, written)
+            except AsyncRevokeError as error:
+                failure = error
+            else:
+                for letter in letters:
+                    self._count(self._target(letter))
+                return
+            tokens = failure.tokens if isinstance(failure, RecordsRefusedError) else written
+            refused = {id(token) for token in tokens}
+            left: list[StoredDeadLetter] = []
+            for letter, record in zip(letters, written, strict=True):
+                if id(record) in refused:
+                    self._name(letter.record, str(failure))
+                else:
+                    left.append(letter)
+            letters = left if len(left) < len(letters) else ()
+            self.result.error = self.result.error or str(failure)
+
+    def _written(self, letter: StoredDeadLetter) -> PublishedRecord:
+        """The record that is written for a dead letter."""
         record, keeps = letter.record, self._options.timestamps == "original"
-        await self._letters.producer.queue(
+        return PublishedRecord(
             self._target(letter),
             None,
             record.key,
             record.value,
             letter.replay_headers() if keeps else letter.replay_headers_with_timestamp(),
             letter.original_timestamp if keeps else None,
-            delivery,
-            letter,
         )
 
     def _delivered(self, delivery: CompleteDelivery, journal: ReplayJournal | None) -> None:

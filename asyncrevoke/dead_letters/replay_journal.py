@@ -2,7 +2,8 @@
 
 JSON lines. Before dead letters are sent, a line is written with their offsets; when they are
 acknowledged, a line with the offsets of their records. So after a crash in between, the next replay
-knows which dead letters may have been sent.
+knows which dead letters may have been sent. Of a transaction the lines have its number, by which
+``replay_transactions.py`` finds out whether it was committed.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 _VERSION: Final = 1
 _LONGEST_LINE: Final = 1 << 20
 _MAX_INT64: Final = 2**63 - 1
+_LONGEST_ID: Final = 200
 # Windows has neither flag.
 _NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT: Final[int] = getattr(os, "O_NONBLOCK", 0)
 
 _Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT64)]
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=_MAX_INT64)]
 
 
 class _Begun(msgspec.Struct, tag="replay", tag_field="line"):
@@ -39,9 +42,19 @@ class _Begun(msgspec.Struct, tag="replay", tag_field="line"):
     dead_letters: str
 
 
-class _Sending(msgspec.Struct, tag="sending", tag_field="line"):
+class _Transactions(msgspec.Struct, tag="transactions", tag_field="line"):
+    transactional_id: Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_ID)]
+
+
+class _Sending(msgspec.Struct, tag="sending", tag_field="line", omit_defaults=True):
     partition: int
     offsets: list[_Offset]
+    transaction: _Number | None = None
+
+
+class _Ended(msgspec.Struct, tag="transaction ended", tag_field="line"):
+    transaction: _Number
+    committed: bool
 
 
 class _Sent(msgspec.Struct, tag="sent", tag_field="line"):
@@ -57,7 +70,7 @@ class _NotSent(msgspec.Struct, tag="not sent", tag_field="line"):
     offset: _Offset
 
 
-_Line = _Begun | _Sending | _Sent | _NotSent
+_Line = _Begun | _Transactions | _Sending | _Sent | _NotSent | _Ended
 
 
 class ReplayJournal:
@@ -75,6 +88,11 @@ class ReplayJournal:
         self._encoder = msgspec.json.Encoder()
         self._sent: dict[int, array[int]] = {}
         self._in_doubt: dict[int, set[int]] = {}
+        # The id of its transactions, the last one's number, and by number the dead letters of those
+        # of which it has no end.
+        self._transactional_id: str | None = None
+        self._last_transaction = 0
+        self._transactions: dict[int, dict[int, list[int]]] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -116,10 +134,7 @@ class ReplayJournal:
 
     def sending(self, letters: Iterable[tuple[int, int]]) -> None:
         """Write that these dead letters (partition and offset) will be sent; on disk on return."""
-        by_partition: dict[int, list[int]] = {}
-        for partition, offset in letters:
-            by_partition.setdefault(partition, []).append(offset)
-        self._write([_Sending(partition, offsets) for partition, offsets in by_partition.items()])
+        self._write([_Sending(partition, at) for partition, at in _by_partition(letters).items()])
 
     def ended(
         self,
@@ -136,6 +151,58 @@ class ReplayJournal:
             for partition, offset, where, at in sent
         ]
         self._write([*lines, *(_NotSent(*fields) for fields in not_sent)])
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    @property
+    def transactional_id(self) -> str | None:
+        """The id of the transactions of this journal; None if it has none."""
+        return self._transactional_id
+
+    def begin_transactions(self, transactional_id: str) -> None:
+        """Write the id of the transactions that follow; on disk on return."""
+        self._write([_Transactions(transactional_id)])
+        self._transactional_id = transactional_id
+
+    def begin_transaction(self, letters: Iterable[tuple[int, int]] = ()) -> int:
+        """Write that the next transaction sends these dead letters (partition and offset); on disk
+        on return. Returns its number, which is higher than all before."""
+        self._last_transaction = number = self._last_transaction + 1
+        places = _by_partition(letters).items()
+        self._write([_Sending(partition, offsets, number) for partition, offsets in places])
+        self._transactions[number] = dict(places)
+        return number
+
+    def transaction_ended(self, number: int, *, committed: bool) -> None:
+        """Write whether a transaction was committed; on disk on return."""
+        self._write([_Ended(number, committed)])
+        for partition, offsets in self._end(number, committed=committed).items():
+            self._sent[partition] = array("q", sorted({*self._sent[partition], *offsets}))
+
+    def transaction_unknown(self, number: int) -> None:
+        """Nothing can tell whether a transaction was committed: its dead letters stay in doubt."""
+        places = self._transactions.pop(number).items()
+        self._write([_Sending(partition, offsets) for partition, offsets in places])
+
+    def unended_transactions(self) -> dict[int, frozenset[int]]:
+        """The partitions of each transaction of which the journal does not have the end."""
+        return {number: frozenset(places) for number, places in self._transactions.items()}
+
+    def is_in_transaction(self, partition: int, offset: int) -> bool:
+        """Whether this dead letter is in a transaction of which the journal does not have the
+        end."""
+        return any(offset in places.get(partition, ()) for places in self._transactions.values())
+
+    def _end(self, number: int, *, committed: bool) -> dict[int, list[int]]:
+        """Returns the offsets that are sent thereby; ``_sent`` is not in order any more."""
+        places = self._transactions.pop(number, {})
+        for partition, offsets in places.items():
+            self._in_doubt.setdefault(partition, set()).difference_update(offsets)
+            if committed:
+                self._sent.setdefault(partition, array("q")).extend(offsets)
+        return places if committed else {}
+
+    # --- the file --------------------------------------------------------------------------------
 
     def _write(self, lines: Sequence[_Line]) -> None:
         if self._file is None:
@@ -184,8 +251,19 @@ class ReplayJournal:
                     )
             case _ if first:
                 raise self._damaged(at)
-            case _Sending(partition=partition, offsets=offsets):
+            case _Transactions(transactional_id=transactional_id):
+                self._transactional_id = transactional_id
+            case _Sending(partition=partition, offsets=offsets, transaction=number):
                 self._in_doubt.setdefault(partition, set()).update(offsets)
+                # Their end is told by the last line that has them.
+                for places in self._transactions.values():
+                    if partition in places and (again := {*places[partition]} & {*offsets}):
+                        places[partition] = sorted({*places[partition]} - again)
+                if number is not None:
+                    self._last_transaction = max(self._last_transaction, number)
+                    self._transactions.setdefault(number, {})[partition] = offsets
+            case _Ended(transaction=number, committed=committed):
+                self._end(number, committed=committed)
             case _Sent(partition=partition, offset=offset):
                 self._in_doubt.setdefault(partition, set()).discard(offset)
                 self._sent.setdefault(partition, array("q")).append(offset)
@@ -202,6 +280,13 @@ class ReplayJournal:
         file, self._file = self._file, None
         if file is not None:
             file.close()
+
+
+def _by_partition(letters: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    by_partition: dict[int, list[int]] = {}
+    for partition, offset in letters:
+        by_partition.setdefault(partition, []).append(offset)
+    return by_partition
 
 
 def _lock(file: IO[bytes], path: Path) -> None:

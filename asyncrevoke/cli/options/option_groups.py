@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _OPTION: Final = re.compile(
     r"\b(bootstrap_servers|group|journal|limit|max_attempts|max_sessions|memory_limit|missing"
-    r"|py_files|rate|resend_in_doubt|sasl_mechanism|security_protocol|to|topic)=(True\b)?"
+    r"|processing|py_files|rate|resend_in_doubt|sasl_mechanism|security_protocol|to|topic)=(True\b)?"
 )
 
 

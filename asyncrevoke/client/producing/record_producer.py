@@ -180,8 +180,9 @@ class RecordProducer:
         return self._commits.core.fatal
 
     async def transaction_settled(self) -> None:
-        """Wait until each transaction is committed or aborted, after one that has failed with
-        ``in_doubt``: committed offsets that are read then, with ``require_stable``, say which.
+        """Wait until each transaction is committed or aborted, those of former producers with this
+        transactional id included. After one that has failed with ``in_doubt``, committed offsets
+        that are read then, with ``require_stable``, say which.
 
         Raises the error that has ended the producer, or TransactionError after three times
         ``request_timeout``.

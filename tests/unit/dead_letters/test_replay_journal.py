@@ -37,6 +37,54 @@ def test_the_journal_knows_what_was_sent_and_what_may_have_been(tmp_path: Path) 
             assert journal.highest(2) == -1
 
 
+def test_the_journal_knows_the_ends_of_transactions_and_which_have_none(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with ReplayJournal(path, "dlq") as journal:
+        assert journal.transactional_id is None
+        journal.begin_transactions("replay-1")
+        assert journal.begin_transaction() == 1
+        journal.transaction_ended(1, committed=True)
+        for number, committed in (2, True), (3, False):
+            assert journal.begin_transaction([(0, number), (1, 10 * number)]) == number
+            journal.transaction_ended(number, committed=committed)
+        assert journal.begin_transaction([(0, 4), (0, 1), (2, 0)]) == 4
+    for _ in range(2):
+        with ReplayJournal(path, "dlq") as journal:
+            assert journal.transactional_id == "replay-1"
+            assert (journal.has_sent(0, 2), journal.has_sent(1, 20)) == (True, True)
+            assert not journal.has_sent(0, 3)
+            assert not journal.is_in_doubt(0, 3)
+            assert journal.is_in_doubt(0, 4)
+            assert journal.is_in_transaction(0, 4)
+            assert journal.unended_transactions() == {4: {0, 2}}
+    with ReplayJournal(path, "dlq") as journal:
+        journal.transaction_ended(4, committed=True)
+        assert [journal.has_sent(0, offset) for offset in (1, 2, 3, 4)] == [True, True, False, True]
+        assert not journal.is_in_doubt(0, 4)
+    with ReplayJournal(path, "dlq") as journal:
+        assert journal.has_sent(2, 0)
+        assert journal.begin_transaction([(0, 9)]) == 5
+        journal.transaction_unknown(5)
+        assert journal.unended_transactions() == {}
+    with ReplayJournal(path, "dlq") as journal:
+        assert journal.is_in_doubt(0, 9)
+        assert not journal.is_in_transaction(0, 9)
+        assert journal.begin_transaction() == 6
+
+
+def test_dead_letters_that_are_sent_again_are_of_the_later_replay(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with ReplayJournal(path, "dlq") as journal:
+        journal.begin_transactions("replay-1")
+        journal.begin_transaction([(0, 1), (0, 2)])
+        journal.sending([(0, 1)])
+    with ReplayJournal(path, "dlq") as journal:
+        journal.transaction_ended(1, committed=False)
+    with ReplayJournal(path, "dlq") as journal:
+        assert journal.is_in_doubt(0, 1)
+        assert not journal.is_in_doubt(0, 2)
+
+
 @pytest.mark.parametrize(
     "content",
     [

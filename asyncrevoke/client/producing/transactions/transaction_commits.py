@@ -179,9 +179,10 @@ class TransactionCommits:
         """See :meth:`RecordProducer.transaction_settled`."""
         try:
             async with asyncio.timeout(_ATTEMPTS * self._request_timeout):
-                while not self.core.is_settled:
+                while not self.core.settle():
                     if self.core.fatal is not None:
                         raise self.core.fatal
+                    self._sender.begin_turn()
                     await self._sender.change()
         except TimeoutError:
             why = f"it is not known how the last transaction ended: {self.core.last_failure}"

@@ -173,10 +173,10 @@ class TransactionCore:
         if self.fatal is not None:
             self._fail(self.fatal)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether each transaction is committed or aborted, as InitProducerId makes sure of after
-        an end in doubt."""
+    def settle(self) -> bool:
+        """Whether each transaction is committed or aborted, those of former producers included, as
+        InitProducerId makes sure of."""
+        self._end_in_doubt |= self.state is State.UNINITIALIZED
         return self._transaction is None and not self._end_in_doubt
 
     def cancel(self, error: Exception) -> bool:

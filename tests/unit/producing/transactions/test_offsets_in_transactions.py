@@ -359,8 +359,8 @@ def test_an_end_in_doubt_is_settled_by_the_next_epoch(version: int) -> None:
     setting.run()
     assert isinstance(ends.error, TransactionError)
     assert ends.error.in_doubt
-    assert not setting.core.is_settled
-    setting.run(lambda: setting.core.is_settled)
+    assert not setting.core.settle()
+    setting.run(setting.core.settle)
     assert was_committed(setting)
     assert sent(setting)[-1] == "InitProducerId"
 
