@@ -136,6 +136,7 @@ class PendingRequest:
         "ghost",
         "send",
         "sent_at",
+        "silence",
         "timeout",
     )
 
@@ -154,10 +155,19 @@ class PendingRequest:
         self.sent_at = sent_at
         self.fate: RequestFate | None = None
         self.timeout: Alarm | None = None
+        # The alarm that looks whether its connection is silent.
+        self.silence: Alarm | None = None
         self.completed = False
         self.arrived = False
         self.ghost = False
         self.alone = len(connection.outstanding) == 0
+
+    def complete(self) -> None:
+        """It has its response, or has failed."""
+        self.completed = True
+        for alarm in (self.timeout, self.silence):
+            if alarm is not None:
+                alarm.cancel()
 
     @property
     def silent_since(self) -> float:
@@ -213,7 +223,7 @@ class Network:
         timeout = opening + connection.link.silence_timeout(send.timeout)
         pending.timeout = clock.after(timeout, lambda: self._timed_out(pending))
         if math.isfinite(pending.silent_at()):
-            clock.at(pending.silent_at(), lambda: self._is_silent(pending))
+            pending.silence = clock.at(pending.silent_at(), lambda: self._is_silent(pending))
         pending.fate = self.fate(endpoint.client, send.message)
         arrival = max(clock.now + latency, connection.last_arrival)
         connection.last_arrival = arrival
@@ -233,12 +243,12 @@ class Network:
         """Nothing may have been received since it was sent. Who was asked before its response
         before it."""
         connection = pending.connection
-        if pending.completed or not connection.alive:
+        if not connection.alive:
             return
         if next(iter(connection.outstanding.values())) is not pending:
-            self._clock.after(0.1, lambda: self._is_silent(pending))
+            pending.silence = self._clock.after(0.1, lambda: self._is_silent(pending))
         elif (at := pending.silent_at()) > self._clock.now:
-            self._clock.at(at, lambda: self._is_silent(pending))
+            pending.silence = self._clock.at(at, lambda: self._is_silent(pending))
         elif pending.silent_at(2) <= self._clock.now:
             self._fail(pending, FailureKind.SILENT)
             self.disconnect(connection)
@@ -246,7 +256,7 @@ class Network:
             if connection.told_since != pending.silent_since and not pending.endpoint.beside:
                 connection.told_since = pending.silent_since
                 pending.endpoint.receive(ConnectionSilent(pending.send.node, pending.silent_since))
-            self._clock.at(pending.silent_at(2), lambda: self._is_silent(pending))
+            pending.silence = self._clock.at(pending.silent_at(2), lambda: self._is_silent(pending))
 
     def probe(self, endpoint: Endpoint, probe: ProbeBroker) -> None:
         """Carry out a ``ProbeBroker``."""
@@ -309,9 +319,7 @@ class Network:
         return seconds if self._clock.now < until else 0.0
 
     def _fail(self, pending: PendingRequest, kind: FailureKind) -> None:
-        pending.completed = True
-        if pending.timeout is not None:
-            pending.timeout.cancel()
+        pending.complete()
         event = Failed(pending.send.request_id, kind, kind.value)
         self._clock.after(0.0, lambda: pending.endpoint.receive(event))
 
@@ -441,9 +449,7 @@ class Network:
         if blocked > self._clock.now:
             self._clock.at(blocked, lambda: self._deliver(pending, response))
             return
-        pending.completed = True
-        if pending.timeout is not None:
-            pending.timeout.cancel()
+        pending.complete()
         connection = pending.connection
         connection.outstanding.pop(pending.send.request_id, None)
         if pending.alone and not may_hold(pending.send.message):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from simulation.brokers.converting_group import ConvertingGroup
 from simulation.brokers.faulty_brokers import FaultyBrokers, SimulatedGroup
@@ -57,6 +57,8 @@ def topic_name(index: int) -> str:
 
 class SimulatedCluster:
     """The cluster and members of one run; :class:`ScenarioRun` lets the incidents happen."""
+
+    member_type: ClassVar[type[SimulatedMember]] = SimulatedMember
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -136,7 +138,7 @@ class SimulatedCluster:
 
     def make_member(self, client: int, config: ConsumerConfig, core: Core) -> SimulatedMember:
         """A new member around this core."""
-        return SimulatedMember(
+        return self.member_type(
             self.clock,
             self.network,
             self.checker,

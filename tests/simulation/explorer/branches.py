@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -11,7 +12,7 @@ from simulation.explorer.path import Choice, Deviation, Path
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
 
-    from asyncrevoke.testing.fake_kafka.clock import Clock
+    from asyncrevoke.testing.fake_kafka.clock import Alarm, Clock
 
 Option: TypeAlias = tuple[Deviation, int]
 
@@ -22,11 +23,23 @@ _NONE = Choice(-1, Deviation.WAIT)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where a run may deviate, in virtual seconds, and for how many events something may wait."""
+    """Where a run may deviate, in virtual seconds, for how many events something may wait, and how
+    many seconds after the first deviation of a path the last one may be."""
 
     begin: float
     end: float
     longest_wait: int
+    apart: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class PassedState:
+    """A state after the last choice of a path: its fingerprint, and how many of the choices that
+    lead to longer paths came before."""
+
+    at: float
+    fingerprint: bytes
+    choices: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +66,7 @@ class _Waiting:
     event: PassedEvent
     events: int
     actions: list[Callable[[], None]]
+    longest: Alarm = field(init=False)
 
 
 class Branches:
@@ -68,11 +82,13 @@ class Branches:
         # Choices that lead from this path to longer ones, and to the one with a longer wait.
         self.further: list[Choice] = []
         self.longer_wait: Choice | None = None
+        self.states: list[PassedState] = []
         self._clock = clock
         self._bounds = bounds
         self._left = {choice.point: choice for choice in path.choices}
         self._last = path.choices[-1] if path.choices else _NONE
         self._waiting: list[_Waiting] = []
+        self._first_at = math.inf
 
     @property
     def missed(self) -> list[Choice]:
@@ -81,18 +97,26 @@ class Branches:
 
     def choose(self, point: str, options: Collection[Option]) -> Choice | None:
         """What the path says for the next point; None: what happens usually."""
-        if not self._bounds.begin <= self._clock.now < self._bounds.end:
+        now = self._clock.now
+        if not self._bounds.begin <= now < self._bounds.end:
             return None
         number = self.points
         self.points += 1
-        if number > self._last.point:
+        if number > self._last.point and now <= self._first_at + self._bounds.apart:
             self.further += [Choice(number, deviation, amount) for deviation, amount in options]
         choice = self._left.get(number)
         if choice is None or all(choice.deviation is not deviation for deviation, _ in options):
             return None
         del self._left[number]
+        self._first_at = min(self._first_at, now)
         self.deviates(choice, point)
         return choice
+
+    def add_state(self, take: Callable[[], bytes]) -> None:
+        """Take the fingerprint of the run, unless a choice of the path is still to come or ends
+        later."""
+        if not self._left and not self._waiting:
+            self.states.append(PassedState(self._clock.now, take(), len(self.further)))
 
     def pass_event(self, event: PassedEvent, action: Callable[[], None]) -> None:
         """Reach the point before an event, and call ``action``, which lets the event happen, at
@@ -105,7 +129,7 @@ class Branches:
         if choice is not None and choice.deviation is Deviation.WAIT:
             waiting = _Waiting(choice, event, choice.amount, [action])
             self._waiting.append(waiting)
-            self._clock.after(LONGEST_WAIT, partial(self._end_wait, waiting))
+            waiting.longest = self._clock.after(LONGEST_WAIT, partial(self._end_wait, waiting))
             return
         if choice is not None:
             self.befall(choice, event.client)
@@ -128,5 +152,6 @@ class Branches:
     def _end_wait(self, waiting: _Waiting) -> None:
         if waiting in self._waiting:
             self._waiting.remove(waiting)
+            waiting.longest.cancel()
             for action in waiting.actions:
                 action()

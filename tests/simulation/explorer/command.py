@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import TYPE_CHECKING
 
 from simulation.explorer.exploration import Limits, PathOutcome, explore, run_path
@@ -25,6 +26,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--world", action="append", choices=sorted(WORLDS), help="all worlds if left out"
     )
     parser.add_argument("--depth", type=int, default=2, help="deviations of a path, 2 by default")
+    parser.add_argument(
+        "--apart",
+        type=float,
+        help="seconds from the first deviation of a path to its last one, at most",
+    )
+    parser.add_argument("--longest-wait", type=int, help="events that something waits for, at most")
+    parser.add_argument(
+        "--all-states", action="store_true", help="go on from known states too, which costs time"
+    )
     parser.add_argument("--paths", type=int, help="of a world, at most")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="a world, at most")
     parser.add_argument("--processes", type=int, default=1)
@@ -34,6 +44,16 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.path is not None and len(options.world or ()) != 1:
         parser.error("--path needs one --world")
     return options
+
+
+def _within(world: SmallWorld, options: argparse.Namespace) -> SmallWorld:
+    """The world with the bounds that the options narrow."""
+    bounds = world.bounds
+    if options.apart is not None:
+        bounds = dataclasses.replace(bounds, apart=options.apart)
+    if options.longest_wait is not None:
+        bounds = dataclasses.replace(bounds, longest_wait=options.longest_wait)
+    return dataclasses.replace(world, bounds=bounds)
 
 
 def _describe_failure(world: SmallWorld, outcome: PathOutcome, lines: int) -> str:
@@ -47,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     failed = 0
     for name in options.world or WORLDS:
-        world = WORLDS[name]
+        world = _within(WORLDS[name], options)
         if options.path is not None:
             outcome = run_path(world, options.path)
             failure = _describe_failure(world, outcome, options.trace)
@@ -55,7 +75,13 @@ def main(arguments: Sequence[str]) -> int:
             return int(outcome.run.failure is not None)
         print(f"{name}: {world.describe()}", flush=True)
         limits = Limits(options.paths, options.seconds)
-        for level in explore(world, options.depth, limits, processes=options.processes):
+        for level in explore(
+            world,
+            options.depth,
+            limits,
+            processes=options.processes,
+            cuts_off=not options.all_states,
+        ):
             print(f"  {level.describe()}", flush=True)
             if level.failed is not None:
                 failed += 1

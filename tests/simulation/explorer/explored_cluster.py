@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from simulation.cluster.simulated_cluster import SimulatedCluster, topic_name
 from simulation.explorer.branches import Branches
 from simulation.explorer.explored_member import ExploredMember
 from simulation.explorer.explored_network import ExploredNetwork
+from simulation.explorer.fingerprint import fingerprint
 from simulation.explorer.path import Choice, Deviation, Path
 from simulation.schedules.fault_injection import FaultInjector
 from simulation.schedules.schedule import Disturbance, Incident, IncidentKind
 from typing_extensions import override
 
+from asyncrevoke.client.core.partition import assignment
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simulation.explorer.small_worlds import SmallWorld
+    from simulation.members.member import SimulatedMember
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.core import Core
@@ -32,6 +37,9 @@ _INCIDENTS = {
 }
 # What permits neither the loss of a partition nor that a record is handled again.
 _CALM = (Deviation.WAIT, Deviation.JOIN, Deviation.LEAVE)
+
+
+_STATE_EVERY = 0.1
 
 
 class _NoChance(Random):
@@ -49,10 +57,14 @@ class _NoChance(Random):
 class ExploredCluster(SimulatedCluster):
     """One run of a small world along a path."""
 
+    member_type: ClassVar[type[SimulatedMember]] = ExploredMember
+
     def __init__(self, world: SmallWorld, path: Path) -> None:
         self._small, self._path = world, path
         # Set by make_network, which the base class calls.
         self.branches: Branches
+        # Each run has the tracker ids of the first consumers of a process.
+        assignment._CONSUMERS = itertools.count()
         calm = all(choice.deviation in _CALM for choice in path.choices)
         super().__init__(world.schedule(Disturbance.CALM if calm else Disturbance.LOSS))
         self.state.lossy = not calm
@@ -74,18 +86,11 @@ class ExploredCluster(SimulatedCluster):
         return network
 
     @override
-    def make_member(self, client: int, config: ConsumerConfig, core: Core) -> ExploredMember:
-        return ExploredMember(
-            self.clock,
-            self.network,
-            self.checker,
-            client,
-            self.rng(f"member {client}"),
-            config,
-            core,
-            self.branches,
-            has_thread=self.rng(f"thread {client}").random() < 0.6,
-        )
+    def make_member(self, client: int, config: ConsumerConfig, core: Core) -> SimulatedMember:
+        member = super().make_member(client, config, core)
+        assert isinstance(member, ExploredMember)
+        member.branches = self.branches
+        return member
 
     @override
     def produce(self) -> None:
@@ -98,6 +103,14 @@ class ExploredCluster(SimulatedCluster):
     def pace_options(self) -> Mapping[str, object]:
         # A late commit can then be processed after the next one.
         return {**super().pace_options(), "commit_interval": 0.2}
+
+    def take_states(self) -> None:
+        """Take the fingerprint of this run every 0.1 s, so long as it may deviate."""
+        bounds = self._small.bounds
+        for number in range(1, math.ceil((bounds.end - bounds.begin) / _STATE_EVERY)):
+            at = bounds.begin + number * _STATE_EVERY
+            take = partial(self.branches.add_state, partial(fingerprint, self))
+            self.clock.at(at, take)
 
     def _note(self, choice: Choice, point: str) -> None:
         self.state.note(-1, f"deviates by {choice}: {point}")

@@ -6,47 +6,28 @@ from typing import TYPE_CHECKING
 
 from simulation.explorer.branches import Branches, PassedEvent
 from simulation.explorer.explored_network import MEMBER_OPTIONS, WAIT
-from simulation.members.member import CoreObserver, SimulatedMember
+from simulation.members.member import SimulatedMember
 from typing_extensions import override
 
 from asyncrevoke.testing.fake_kafka.clock import Alarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from random import Random
 
-    from simulation.cluster.network import Network
-
-    from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import Event
-    from asyncrevoke.testing.fake_kafka.clock import Clock
 
 
 class ExploredMember(SimulatedMember):
     """Its timers may be late, and its work may take longer. What it does at once, as an event loop
     does what it is told to do soon, happens in its order."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        network: Network,
-        observer: CoreObserver,
-        client: int,
-        rng: Random,
-        config: ConsumerConfig,
-        core: Core,
-        branches: Branches,
-        *,
-        has_thread: bool,
-    ) -> None:
-        super().__init__(clock, network, observer, client, rng, config, core, has_thread=has_thread)
-        self._branches = branches
+    # Set by its cluster, before the member does anything.
+    branches: Branches
 
     @override
     def receive(self, event: Event) -> None:
         super().receive(event)
-        self._branches.happened(self.client)
+        self.branches.happened(self.client)
 
     @override
     def _fire(self, key: str) -> None:
@@ -58,7 +39,7 @@ class ExploredMember(SimulatedMember):
                 fire(key)
 
         event = PassedEvent(f"client {self.client}: timer {key}", (WAIT,), self.client, self.client)
-        self._branches.pass_event(event, fire_unless_cancelled)
+        self.branches.pass_event(event, fire_unless_cancelled)
 
     @override
     def later(self, seconds: float, action: Callable[[], None]) -> Alarm:
@@ -70,10 +51,10 @@ class ExploredMember(SimulatedMember):
             if step.action is not None and self.alive:
                 act, step.action = step.action, None
                 act()
-                self._branches.happened(self.client)
+                self.branches.happened(self.client)
 
         event = PassedEvent(
             f"client {self.client} goes on", MEMBER_OPTIONS, self.client, self.client
         )
-        self._clock.after(seconds, lambda: self._branches.pass_event(event, act_unless_cancelled))
+        self._clock.after(seconds, lambda: self.branches.pass_event(event, act_unless_cancelled))
         return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,9 +37,11 @@ class SmallWorld:
     def describe(self) -> str:
         """The world on a line, for people."""
         records = sum(count for _, _, count in self.records)
+        bounds = self.bounds
+        apart = f", deviations at most {bounds.apart:g} s apart" if bounds.apart < math.inf else ""
         return (
             f"{self.mode.value}, {len(self.members)} members, {self.partitions} partitions, "
-            f"{records} records"
+            f"{records} records; waits for at most {bounds.longest_wait} events{apart}"
         )
 
     def schedule(self, disturbance: Disturbance) -> Schedule:

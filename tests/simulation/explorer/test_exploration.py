@@ -86,7 +86,9 @@ def test_the_command_prints_what_was_explored_and_the_path_that_failed_can_be_ru
         return done.stdout
 
     lines = command("--depth", "1", "--paths", "5").splitlines()
-    assert lines[0] == "kip848: consumer, 2 members, 3 partitions, 4 records"
+    assert lines[0] == (
+        "kip848: consumer, 2 members, 3 partitions, 4 records; waits for at most 3 events"
+    )
     assert lines[1].startswith("  depth 0: 1 paths (all)")
     assert lines[2].startswith("  depth 1: 4 paths (")
     assert command("--path", "0:lost_before") == "no invariant is broken\n"
