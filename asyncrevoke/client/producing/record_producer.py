@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.encoded_records import EncodedRecords
-    from asyncrevoke.client.producing.message import Headers, PublishedRecord
+    from asyncrevoke.client.producing.message import Headers, RecordFields
     from asyncrevoke.client.producing.queueing.result_group import ResultGroup
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
@@ -156,7 +156,7 @@ class RecordProducer:
         return ProducerTransaction(self._commits.commit)
 
     async def commit_transaction(
-        self, records: Sequence[PublishedRecord], offsets: GroupOffsets | None = None
+        self, records: Sequence[RecordFields], offsets: GroupOffsets | None = None
     ) -> None:
         """Write the records and commit the offsets, together or not at all; nothing if both are
         empty.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.commit.transactional_committer import Finished
     from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.producing.message import RecordFields
 
 # In place of a handler's name, for records that go to a dead letter topic or a retry topic.
 DEAD_LETTER: Final = ""
@@ -86,7 +87,7 @@ class FinishedRecords:
         """The handler of a record has returned this value for the target, after what it has
         published."""
         if self._results and (results := self._results.pop(record, None)):
-            results += published((record, target, value))
+            results.append(PublishedRecord(*_plain_result(record, target, value)))
             self._of(record.tracker_id).append((record, None, results))
             self.count += 1
             self.size += _bytes(results)
@@ -209,13 +210,32 @@ def records_of(entry: Entry) -> tuple[Record, ...]:
     return records if isinstance(records, tuple) else (records,)
 
 
-def published(entry: Entry) -> Sequence[PublishedRecord]:
-    """The results of an entry, to be written."""
-    record, target, content = entry
-    if target is None or isinstance(record, tuple) or not isinstance(content, bytes):
-        return cast("Sequence[PublishedRecord]", content)
+def results_of(taken: Mapping[int, Iterable[Entry]]) -> list[RecordFields]:
+    """The results of these entries, to be written."""
+    results: list[RecordFields] = []
+    append = results.append
+    for entries in taken.values():
+        for record, target, content in entries:
+            if target is None:
+                results += cast("Sequence[PublishedRecord]", content)
+            else:
+                append(_plain_result(cast("Record", record), target, cast("bytes", content)))
+    return results
+
+
+def owners_of(taken: Mapping[int, Iterable[Entry]]) -> list[Entry]:
+    """The entry of each of :func:`results_of`."""
+    return [
+        entry
+        for entries in taken.values()
+        for entry in entries
+        for _ in range(len(entry[2]) if entry[1] is None else 1)
+    ]
+
+
+def _plain_result(record: Record, target: ResultTarget, value: bytes) -> RecordFields:
     headers = trace_headers(record) if record.headers else _NO_HEADERS
-    return (PublishedRecord(target.topic, None, record.key, content, headers, None),)
+    return target.topic, None, record.key, value, headers, None
 
 
 def _bytes(results: Iterable[PublishedRecord]) -> int:

@@ -31,9 +31,10 @@ from asyncrevoke.client.errors import (
 from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.producing.exactly_once.finished_records import (
     FinishedRecords,
-    published,
+    owners_of,
     records_of,
     result_counts,
+    results_of,
 )
 from asyncrevoke.client.producing.exactly_once.refused_records import refused_entries
 from asyncrevoke.client.producing.record_producer import RecordProducer
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import OffsetAndMetadata, Record, TopicPartition
     from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
     from asyncrevoke.client.producing.exactly_once.finished_records import Entry, ResultTarget
-    from asyncrevoke.client.producing.message import PublishedRecord
+    from asyncrevoke.client.producing.message import PublishedRecord, RecordFields
     from asyncrevoke.client.runtime.session.session import Session
 
     # Gets the records of one call whose results were refused, and the error.
@@ -353,13 +354,7 @@ class RecordTransactions:
 
     async def _commit(self, composed: ComposedOffsets, of_batch: Sequence[PublishedRecord]) -> None:
         session, committer = self._session, self._committer
-        results: list[PublishedRecord] = list(of_batch)
-        owners: list[Entry] = []
-        for entries in self._taken.values():
-            for entry in entries:
-                written = published(entry)
-                results += written
-                owners += [entry] * len(written)
+        results: list[RecordFields] = [*of_batch, *results_of(self._taken)]
         offsets = GroupOffsets(composed.identity, tuple(composed.entries.values()))
         try:
             await self.producer.commit_transaction(results, offsets)
@@ -375,6 +370,7 @@ class RecordTransactions:
             session.call(committer.transaction_aborted, composed)
         except PublishError as error:
             written = results[len(of_batch) :]
+            owners = owners_of(self._taken)
             self._refused(composed, error, list(zip(written, owners, strict=True)))
         except TransactionError as error:
             if error.in_doubt and await self._is_committed(composed, error):
@@ -467,7 +463,7 @@ class RecordTransactions:
         self,
         composed: ComposedOffsets,
         error: PublishError,
-        written: Sequence[tuple[PublishedRecord, Entry]],
+        written: Sequence[tuple[RecordFields, Entry]],
     ) -> None:
         """A broker has refused results: their records fail, the others wait for the next one."""
         refused, of_dead_letter = refused_entries(error, written)

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.errors import PublishError
     from asyncrevoke.client.producing.exactly_once.finished_records import Entry
-    from asyncrevoke.client.producing.message import PublishedRecord
+    from asyncrevoke.client.producing.message import RecordFields
 
 
 def refused_entries(
-    error: PublishError, written: Sequence[tuple[PublishedRecord, Entry]]
+    error: PublishError, written: Sequence[tuple[RecordFields, Entry]]
 ) -> tuple[set[int], bool]:
     """The ids of the entries with refused results: those that the error names, or all of its topic;
     and whether one of these results is a dead letter or a record of a retry topic."""
@@ -28,7 +28,7 @@ def refused_entries(
     refused = {
         id(entry): entry
         for result, entry in written
-        if (result.topic == error.topic if tokens is None else id(result) in tokens)
+        if (result[0] == error.topic if tokens is None else id(result) in tokens)
     }
     of_dead_letter = any(
         isinstance(results, CallResults) and results.handler == DEAD_LETTER

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client.backoff import Backoff
@@ -13,7 +15,7 @@ from asyncrevoke.client.producing.record_batch import Adder, BatchSequence, Resu
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from asyncrevoke.client.producing.message import PublishedRecord
+    from asyncrevoke.client.producing.message import RecordFields
     from asyncrevoke.client.producing.queueing.result_topics import ResultTopic, ResultTopics
     from asyncrevoke.client.producing.record_batch import ResultSink
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _SEQUENCES: Final = 2**31
 _NEVER: Final = float("inf")
+_TOPIC_OF: Final = itemgetter(0)
 _FIRST_BACKOFF: Final = 0.02
 _LONGEST_BACKOFF: Final = 1.0
 
@@ -99,7 +102,7 @@ class PartitionBatches:
 
 def transaction_batches(
     topics: ResultTopics,
-    records: Iterable[PublishedRecord],
+    records: Iterable[RecordFields],
     compression: int,
     timestamp: int,
     sink: ResultSink,
@@ -107,25 +110,29 @@ def transaction_batches(
     """The batches of records whose topics are known. Raises RecordsRefusedError."""
     batches: list[tuple[TopicPartition, ResultBatch]] = []
     by_topic: dict[str, _TopicBatches] = {}
-    for record in records:
-        topic, number, key, value, headers, at = record
+    for topic, in_a_row in groupby(records, _TOPIC_OF):
         of_topic = by_topic.get(topic)
         if of_topic is None:
             of_topic = by_topic[topic] = _TopicBatches(topics[topic])
-        if number is None:
-            number = of_topic.partition_of(key)
-        elif not 0 <= number < of_topic.topic.count:
-            why = f"there is no partition {number}: it has {of_topic.topic.count}"
-            raise RecordsRefusedError(topic, why, (record,), of_record=True)
-        append, next_number, take = of_topic.adders.get(number, _NO_ADDER)
-        if at is None:
-            at = timestamp
-        while append(next_number(), at, key, value, headers) is None:
-            # The first one, or one for which the open batch has no room.
-            batch = ResultBatch(_NEVER, compression, transactional=True)
-            batches.append((TopicPartition(topic, number), batch))
-            append, next_number, take = of_topic.begin(number, batch.adder(sink), batch)
-        take(record)
+        known, cached, adders = of_topic.topic, of_topic.cached, of_topic.adders
+        for record in in_a_row:
+            _, number, key, value, headers, at = record
+            if number is None:
+                number = cached(key)
+                if number is None:
+                    number = known.partition_of(key)
+            elif not 0 <= number < known.count:
+                why = f"there is no partition {number}: it has {known.count}"
+                raise RecordsRefusedError(topic, why, (record,), of_record=True)
+            append, next_number, take = adders.get(number, _NO_ADDER)
+            if at is None:
+                at = timestamp
+            while append(next_number(), at, key, value, headers) is None:
+                # The first one, or one for which the open batch has no room.
+                batch = ResultBatch(_NEVER, compression, transactional=True)
+                batches.append((TopicPartition(topic, number), batch))
+                append, next_number, take = of_topic.begin(number, batch.adder(sink), batch)
+            take(record)
     for of_topic in by_topic.values():
         of_topic.end()
     return batches
@@ -138,11 +145,8 @@ class _TopicBatches:
         self.topic = topic
         self.adders: dict[int, Adder] = {}
         self._open: dict[int, ResultBatch] = {}
-        self._cached = topic.partitioner.cached(topic.count).get
-
-    def partition_of(self, key: bytes | None) -> int:
-        number = self._cached(key)
-        return self.topic.partition_of(key) if number is None else number
+        # Of keys, and of None; it returns None for a key whose partition is unknown.
+        self.cached = topic.partitioner.cached(topic.count).get
 
     def begin(self, number: int, adder: Adder, batch: ResultBatch) -> Adder:
         """Begin this batch of a partition, after the open one."""

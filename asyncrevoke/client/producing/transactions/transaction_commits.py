@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.client.producing.message import PublishedRecord
+    from asyncrevoke.client.producing.message import RecordFields
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions, ResultTopics
     from asyncrevoke.client.producing.record_batch import ResultBatch
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
@@ -93,7 +93,7 @@ class TransactionCommits:
         self._abort_reason: Exception | None = None
 
     async def commit(
-        self, records: Sequence[PublishedRecord], offsets: GroupOffsets | None = None
+        self, records: Sequence[RecordFields], offsets: GroupOffsets | None = None
     ) -> None:
         """See :meth:`RecordProducer.commit_transaction`."""
         if offsets is not None and not offsets.entries:
@@ -104,7 +104,7 @@ class TransactionCommits:
             await self._write(await self._prepare(records), offsets)
 
     async def _prepare(
-        self, records: Sequence[PublishedRecord]
+        self, records: Sequence[RecordFields]
     ) -> list[tuple[TopicPartition, ResultBatch]]:
         """The batches of a transaction, when it may begin; :meth:`abort` ends this."""
         preparing = asyncio.create_task(self._batches(records), name="asyncrevoke transaction")
@@ -124,13 +124,13 @@ class TransactionCommits:
         return batches
 
     async def _batches(
-        self, records: Sequence[PublishedRecord]
+        self, records: Sequence[RecordFields]
     ) -> list[tuple[TopicPartition, ResultBatch]]:
-        for topic in dict.fromkeys(record.topic for record in records):
+        for topic in dict.fromkeys(record[0] for record in records):
             try:
                 await self._sender.partitions(topic)
             except PublishError as error:
-                refused = [record for record in records if record.topic == topic]
+                refused = [record for record in records if record[0] == topic]
                 raise RecordsRefusedError(topic, error.reason, refused) from error
         batches = transaction_batches(
             self._topics, records, self._compression, self._sender.begin_turn(), _Unreported()

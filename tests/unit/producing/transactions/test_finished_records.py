@@ -6,8 +6,9 @@ from asyncrevoke.client.model import Record
 from asyncrevoke.client.producing.exactly_once.finished_records import (
     FinishedRecords,
     ResultTarget,
-    published,
+    results_of,
 )
+from asyncrevoke.client.producing.message import PublishedRecord
 
 TARGET = ResultTarget("totals", "add")
 
@@ -18,7 +19,11 @@ def record(offset: int) -> Record:
 
 def values(finished: FinishedRecords, *indices: int) -> list[bytes | None]:
     taken = finished.take({7: indices})
-    return [result.value for entry in taken[7] for result in published(entry)]
+    return [value for _, _, _, value, _, _ in results_of(taken)]
+
+
+def published(value: bytes) -> PublishedRecord:
+    return PublishedRecord("totals", None, b"k", value, [], None)
 
 
 def test_results_of_a_key_are_written_in_the_order_of_its_records() -> None:
@@ -27,7 +32,7 @@ def test_results_of_a_key_are_written_in_the_order_of_its_records() -> None:
     # Retried, so its call is reported with others at the end of the turn.
     finished.begin_call(record(1), "add")
     retried = record(1)
-    finished.begin_call(retried, "add").extend(published((record(1), TARGET, b"1")))
+    finished.begin_call(retried, "add").append(published(b"1"))
     finished.add([retried])
     assert finished.offsets() == {7: [2, 1]}
     assert values(finished, 0, 1) == [b"1", b"2"]
@@ -48,7 +53,7 @@ def test_what_is_not_taken_waits_and_what_is_put_back_comes_first() -> None:
 def test_a_value_that_is_returned_follows_what_the_call_has_published() -> None:
     finished = FinishedRecords()
     one = record(1)
-    finished.begin_call(one, "add").extend(published((one, TARGET, b"early")))
+    finished.begin_call(one, "add").append(published(b"early"))
     finished.add_result(one, TARGET, b"late")
     assert values(finished, 0) == [b"early", b"late"]
 
@@ -56,7 +61,7 @@ def test_a_value_that_is_returned_follows_what_the_call_has_published() -> None:
 def test_results_of_a_failed_call_are_dropped() -> None:
     finished = FinishedRecords()
     one = record(1)
-    finished.begin_call(one, "add").extend(published((one, TARGET, b"failed")))
+    finished.begin_call(one, "add").append(published(b"failed"))
     finished.discard_results([one])
     finished.add_result(one, TARGET, b"retried")
     assert values(finished, 0) == [b"retried"]

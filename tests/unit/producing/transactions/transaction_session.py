@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.client.producing.message import PublishedRecord
+    from asyncrevoke.client.producing.message import RecordFields
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
     from asyncrevoke.client.runtime.session.session import Session
 
@@ -47,11 +47,11 @@ class ScriptedProducer:
         self.let_go.set()
 
     async def commit_transaction(
-        self, records: Sequence[PublishedRecord], offsets: GroupOffsets
+        self, records: Sequence[RecordFields], offsets: GroupOffsets
     ) -> None:
         self.is_held.set()
         await self.let_go.wait()
-        self.written.append([record.value for record in records])
+        self.written.append([value for _, _, _, value, _, _ in records])
         self.offsets.append({entry.partition: entry.offset for entry in offsets.entries})
         if self.commits:
             raise self.commits.pop(0)
