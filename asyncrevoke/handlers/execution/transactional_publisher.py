@@ -79,12 +79,15 @@ class TransactionalPublisher:
 
         def queue(record: Record, value: object, /) -> Awaitable[object] | None:
             nonlocal is_known
-            if value is None:
+            if type(value) is bytes:
+                encoded: bytes | None = value
+            elif value is None:
                 completed(record)
                 return None
-            if type(value) in (Message, list):
+            elif type(value) in (Message, list):
                 return self._add_then_complete(topic, value, record, handler.name)
-            encoded = encode_value(topic, value)
+            else:
+                encoded = encode_value(topic, value)
             is_known = is_known or self._transactions.producer.is_known(topic)
             if encoded is None or not is_known:
                 return self._add_then_complete(topic, value, record, handler.name)

@@ -106,11 +106,18 @@ class TransactionalCommitter(Committer):
         return self.entry(instance) is None
 
     def _entry_of(
-        self, instance: PartitionInstance, tracker: OffsetTracker, *, force: bool = False
+        self,
+        instance: PartitionInstance,
+        tracker: OffsetTracker,
+        metadata: str | None = None,
+        *,
+        force: bool = False,
     ) -> CommitEntry | None:
-        """What to commit for a state of its tracker; None if the broker holds it. ``force``: also
-        then."""
-        metadata, point = _map(tracker, LONGEST), tracker.commit_point
+        """What to commit for a state of its tracker, whose completion map is ``metadata`` if it is
+        known; None if the broker holds it. ``force``: also then."""
+        if metadata is None:
+            metadata = _map(tracker, LONGEST)
+        point = tracker.commit_point
         is_held = point == instance.committed_offset and metadata == instance.committed_map
         if metadata is None or (is_held and not (force or instance.commit_required)):
             return None
@@ -226,7 +233,7 @@ class TransactionalCommitter(Committer):
             tracker = tracker.preview()
             tracker.complete_pending()
         limit = self._maps.limit if self._revocation.maps_are_read else 0
-        after, chosen = _that_fit(tracker, groups, limit)
+        after, chosen, metadata = _that_fit(tracker, groups, limit)
         self._maps.left_waiting(instance, tracker, len(groups) - len(chosen))
         stuck = _that_never_fit(instance, groups[:own], chosen)
         included, dropped = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
@@ -253,7 +260,7 @@ class TransactionalCommitter(Committer):
         composed.included.update(included)
         composed.completes.update(completes)
         composed.dropped.update(dropped)
-        entry = self._entry_of(instance, after, force=bool(chosen or included))
+        entry = self._entry_of(instance, after, metadata, force=bool(chosen or included))
         if entry is not None:
             composed.entries[instance] = entry
 
@@ -346,12 +353,14 @@ def _map(tracker: OffsetTracker, limit: int) -> str | None:
 
 def _that_fit(
     tracker: OffsetTracker, groups: Sequence[Finished], limit: int
-) -> tuple[OffsetTracker, Sequence[int]]:
-    """The indices of groups that can be committed together, and the tracker after that."""
+) -> tuple[OffsetTracker, Sequence[int], str | None]:
+    """The indices of groups that can be committed together, the tracker after that, and its
+    completion map, None if it is not known."""
     every = range(len(groups))
     after = _after(tracker, groups, every)
-    if not groups or _has_room(after, limit):
-        return after, every
+    metadata = _map_with_room(after, limit)
+    if not groups or metadata is not None:
+        return after, every, metadata
     # All that the commit point passes: no map lists more than before.
     chosen: Sequence[int] = every
     while True:
@@ -365,11 +374,11 @@ def _that_fit(
     while low < high:
         middle = (low + high + 1) // 2
         trial = _after(base, groups, beyond[:middle])
-        if _has_room(trial, limit):
-            low, after = middle, trial
+        if (trial_map := _map_with_room(trial, limit)) is not None:
+            low, after, metadata = middle, trial, trial_map
         else:
             high = middle - 1
-    return after, sorted([*chosen, *beyond[:low]])
+    return after, sorted([*chosen, *beyond[:low]]), metadata
 
 
 def _that_never_fit(
@@ -386,12 +395,14 @@ def _that_never_fit(
     return [index for index in range(len(own)) if index not in known]
 
 
-def _has_room(tracker: OffsetTracker, limit: int) -> bool:
+def _map_with_room(tracker: OffsetTracker, limit: int) -> str | None:
+    """The completion map of a tracker; None if ``limit`` characters have no room for a larger
+    one."""
     if tracker.is_contiguous:
-        return True
+        return ""
     if limit <= _ROOM:
-        return next(tracker.completed_runs(), None) is None
-    return _map(tracker, limit - _ROOM) is not None
+        return "" if next(tracker.completed_runs(), None) is None else None
+    return _map(tracker, limit - _ROOM)
 
 
 def _after(

@@ -138,6 +138,8 @@ class FinishedRecords:
         results of one key are written in the order of its records, whose calls may have been
         reported in another one."""
         taken: dict[int, list[Entry]] = {}
+        if not chosen:
+            return taken
         for tracker_id, indices in chosen.items():
             entries = self._entries[tracker_id]
             if len(indices) == len(entries):
