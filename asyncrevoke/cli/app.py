@@ -40,9 +40,9 @@ COMMANDS: Final = {
         "broker.command",
     ),
     "groups": _Listed(
-        "List consumer groups with their members and lag, or show one: members, assignments, lag, "
-        "and the members that delay a rebalance.",
-        "groups",
+        "List groups with their members and lag, or show one: members, assignments, lag, and the "
+        "members that delay a rebalance.",
+        "groups.command",
     ),
     "dashboard": _Listed(
         "Show a consumer group on a live page until Ctrl-C: owners of partitions, and lag.",

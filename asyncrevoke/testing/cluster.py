@@ -22,6 +22,7 @@ from asyncrevoke.client.core.io.effects import (
     Replied,
     Send,
 )
+from asyncrevoke.client.groups.configs import DescribeConfigsRequest
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
@@ -49,10 +50,7 @@ from asyncrevoke.client.protocol.messages import (
     Request,
     Response,
 )
-from asyncrevoke.replays.ranges.topic_settings import (
-    DescribeConfigsRequest,
-    describe_configs_response,
-)
+from asyncrevoke.replays.ranges.topic_settings import describe_configs_response
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
 from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
 from asyncrevoke.testing.fake_kafka.topics import (

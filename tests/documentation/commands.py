@@ -13,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Commands that have commands of their own.
-_GROUPS: tuple[list[str], ...] = (["dead-letters"], ["journal"], ["topics"])
+_GROUPS: tuple[list[str], ...] = (["dead-letters"], ["journal"], ["topics"], ["groups"])
+_OF_GROUPS = frozenset(("show",))
 COMMAND_LINE = "import sys; from asyncrevoke.cli import main; sys.exit(main())"
 
 
@@ -53,6 +54,8 @@ def check_command(words: list[str], folder: Path) -> None:
     elif program == "pytest":
         _check_paths(arguments)
     elif program == "asyncrevoke":
+        if arguments[:1] == ["groups"] and arguments[1:2] and arguments[1] not in _OF_GROUPS:
+            arguments = ["groups", "show", *arguments[1:]]
         depth = 2 if arguments[:1] in _GROUPS else 1
         subcommand = arguments[:depth] if arguments and not arguments[0].startswith("-") else []
         _check_options(("-c", COMMAND_LINE, *subcommand), arguments)

@@ -152,6 +152,10 @@ def check(code: ErrorCode, what: str) -> None:
         return
     if code in (ErrorCode.group_authorization_failed, ErrorCode.cluster_authorization_failed):
         raise GroupsError(f"{what}: not authorized; grant DESCRIBE to this user")
+    if code is ErrorCode.topic_authorization_failed:
+        raise GroupsError(
+            f"{what}: not authorized; grant DESCRIBE on all topics of the group to this user"
+        )
     if code in _UNSETTLED:
         raise CoordinatorUnavailableError(f"{what}: the broker returned {code.name}")
     raise GroupsError(f"{what}: the broker returned {code.name}")

@@ -35,6 +35,10 @@ class NoGroupError(GroupsError):
     """The group does not exist (yet)."""
 
 
+class ShareGroupError(GroupsError):
+    """The group is a share group (KIP-932), and only a consumer group has what was asked for."""
+
+
 class UnsupportedRequestError(GroupsError):
     """The broker offers no version of the request that this library supports."""
 

@@ -1,17 +1,22 @@
-"""A consumer group's description, printed by ``asyncrevoke groups --json``."""
+"""A group's description, printed by ``asyncrevoke groups --json``."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from asyncrevoke.client.model import TopicPartition
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One group among all. ``type`` is ``classic`` or ``consumer`` (KIP-848); it and ``state`` are
-    empty if the broker does not list them and the group could not be described. ``members`` is
-    their number, None if the group could not be described. ``lag`` is that of
-    :class:`GroupFacts`."""
+    """One group among all. ``type`` is ``classic``, ``consumer`` (KIP-848) or ``share`` (KIP-932);
+    it and ``state`` are empty if the broker does not list them and the group could not be
+    described. ``members`` is their number, None if the group could not be described. ``lag`` is
+    that of :class:`GroupFacts` or :class:`ShareGroupFacts`."""
 
     group: str
     type: str = ""
@@ -25,8 +30,8 @@ class MemberFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``releasing``: partitions that the group has revoked and this member has not released yet.
     ``waiting_for``: partitions in this member's target assignment that another member still owns.
-    ``epoch`` and ``target`` exist under KIP-848 only. ``unreadable`` says why the broker's bytes
-    could not be read, if they could not.
+    ``epoch`` exists under KIP-848 and in share groups, ``target`` under KIP-848 only.
+    ``unreadable`` says why the broker's bytes could not be read, if they could not.
     """
 
     member_id: str
@@ -101,5 +106,42 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lag(self) -> int | None:
         """The sum over the partitions whose lag is known; None if no lag of any is known."""
-        lags = [partition.lag for partition in self.partitions if partition.lag is not None]
-        return sum(lags) if lags or not self.partitions else None
+        return _sum(self.partitions)
+
+
+class SharePartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of a share group, as its coordinator stores it.
+
+    ``start``: no record before this offset is delivered any more. It is stored later than ``lag``,
+    the number of records that are neither acknowledged nor archived. Both are None before the first
+    fetch of a member. ``member_ids`` are the members that are assigned the partition.
+    """
+
+    topic: str
+    partition: int
+    start: int | None = None
+    lag: int | None = None
+    member_ids: tuple[str, ...] = ()
+
+
+class ShareGroupFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One share group (KIP-932). ``epoch`` is that of the newest assignment."""
+
+    group: str
+    type: str
+    state: str
+    assignor: str
+    coordinator: str
+    epoch: int
+    members: tuple[MemberFacts, ...]
+    partitions: tuple[SharePartitionFacts, ...]
+
+    @property
+    def lag(self) -> int | None:
+        """The sum over the partitions whose lag is known; None if no lag of any is known."""
+        return _sum(self.partitions)
+
+
+def _sum(partitions: Sequence[PartitionFacts] | Sequence[SharePartitionFacts]) -> int | None:
+    lags = [partition.lag for partition in partitions if partition.lag is not None]
+    return sum(lags) if lags or not partitions else None

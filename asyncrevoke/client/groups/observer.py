@@ -1,4 +1,4 @@
-"""Lists and describes consumer groups."""
+"""Lists groups, and describes consumer groups."""
 
 from __future__ import annotations
 
@@ -15,10 +15,24 @@ from asyncrevoke.client.groups.errors import (
     PATIENCE,
     GroupsError,
     NoGroupError,
+    ShareGroupError,
     UnsupportedRequestError,
     retry_transient_errors,
 )
-from asyncrevoke.client.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
+from asyncrevoke.client.groups.facts import (
+    GroupFacts,
+    GroupSummary,
+    MemberFacts,
+    PartitionFacts,
+    ShareGroupFacts,
+)
+from asyncrevoke.client.groups.responses import (
+    Partitions,
+    assigned_partitions,
+    described_group,
+    host_name,
+)
+from asyncrevoke.client.groups.share_groups import describe_share_group, is_share_group
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol import messages
 from asyncrevoke.client.protocol.subscription import (
@@ -30,7 +44,6 @@ from asyncrevoke.client.protocol.subscription import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kio.schema.consumer_group_describe.v0.response import Assignment
     from kio.schema.consumer_group_describe.v0.response import DescribedGroup as ConsumerGroup
     from kio.schema.consumer_group_describe.v0.response import Member as ConsumerMember
     from kio.schema.describe_groups.v5.response import DescribedGroup as ClassicGroup
@@ -38,11 +51,9 @@ if TYPE_CHECKING:
 
     Response = TypeVar("Response")
     Received = TypeVar("Received", bound=messages.KafkaMessage)
-    Described = TypeVar("Described", ClassicGroup, ConsumerGroup)
-
-Partitions = tuple[TopicPartition, ...]
 
 _CONSUMER = "consumer"
+_SHARE = "share"
 _NO_GROUP = ("", "Dead")
 _ABSENT = frozenset((ErrorCode.group_id_not_found, ErrorCode.unsupported_version))
 
@@ -56,7 +67,7 @@ _DESCRIBED_WITHIN: Final = 30.0
 async def summarize_groups(
     brokers: GroupsClient, within: float = _DESCRIBED_WITHIN
 ) -> list[GroupSummary]:
-    """All consumer groups by name, with members and lag. Raises GroupsError.
+    """All consumer groups and share groups by name, with members and lag. Raises GroupsError.
 
     Groups that the user may not describe, or that are not described ``within`` these seconds, have
     neither. Groups that have gone meanwhile are left out.
@@ -67,7 +78,8 @@ async def summarize_groups(
         async with asyncio.timeout(within):
             for summary in listed:
                 try:
-                    facts = await describe_group(brokers, summary.group, patience=0.0)
+                    describe = describe_share_group if summary.type == _SHARE else describe_group
+                    facts = await describe(brokers, summary.group, patience=0.0)
                 except NoGroupError:
                     del summaries[summary.group]
                 except GroupsError:
@@ -85,16 +97,20 @@ async def summarize_groups(
 
 
 async def list_groups(brokers: GroupsClient) -> list[GroupSummary]:
-    """All consumer groups of the cluster, by name. Raises GroupsError."""
+    """All consumer groups and share groups of the cluster, by name. Raises GroupsError."""
     return await retry_transient_errors(lambda: _list_groups(brokers))
 
 
 async def committed_offsets(brokers: GroupsClient, name: str) -> dict[TopicPartition, int]:
-    """The offsets that a group has committed; none if the group does not exist. Raises
-    GroupsError."""
+    """The offsets that a group has committed; none if the group does not exist. Raises GroupsError,
+    and ShareGroupError for a share group."""
 
     async def ask() -> dict[TopicPartition, int]:
-        return await _committed(brokers, await brokers.coordinator(name), name)
+        node = await brokers.coordinator(name)
+        offsets = await _committed(brokers, node, name)
+        if not offsets:
+            await _refuse_share_group(brokers, node, name)
+        return offsets
 
     return await retry_transient_errors(ask)
 
@@ -102,9 +118,20 @@ async def committed_offsets(brokers: GroupsClient, name: str) -> dict[TopicParti
 async def describe_group(
     brokers: GroupsClient, name: str, patience: float = PATIENCE
 ) -> GroupFacts:
-    """One group, with its members, lag, and the members that delay a rebalance. Retries for
-    ``patience`` seconds while its coordinator changes or loads. Raises GroupsError."""
+    """One consumer group, with its members, lag, and the members that delay a rebalance. Retries
+    for ``patience`` seconds while its coordinator changes or loads. Raises GroupsError, and
+    ShareGroupError for a share group."""
     return await retry_transient_errors(lambda: _describe_group(brokers, name), patience)
+
+
+async def describe_group_of_any_type(
+    brokers: GroupsClient, name: str, patience: float = PATIENCE
+) -> GroupFacts | ShareGroupFacts:
+    """As :func:`describe_group`, of a consumer group or a share group. Raises GroupsError."""
+    try:
+        return await describe_group(brokers, name, patience)
+    except ShareGroupError:
+        return await describe_share_group(brokers, name, patience)
 
 
 async def _list_groups(brokers: GroupsClient) -> list[GroupSummary]:
@@ -113,9 +140,9 @@ async def _list_groups(brokers: GroupsClient) -> list[GroupSummary]:
         response = await brokers.ask(node, requests.ListGroupsRequest())
         check(response.error_code, "listing groups")
         for group in response.groups:
-            # Not those of Kafka Connect, share groups and so on. Groups without members that only
+            # Not those of Kafka Connect, Kafka Streams and so on. Groups without members that only
             # have committed offsets have no protocol type.
-            if group.protocol_type in (_CONSUMER, ""):
+            if group.protocol_type in (_CONSUMER, _SHARE, ""):
                 found[group.group_id] = GroupSummary(
                     group=group.group_id,
                     type=group.group_type.lower(),
@@ -143,6 +170,7 @@ async def _describe_group(brokers: GroupsClient, name: str) -> GroupFacts:
         classic = await _classic_group(brokers, node, name)
         offsets = await _committed(brokers, node, name)
         if (classic.protocol_type, classic.group_state) == _NO_GROUP and not offsets:
+            await _refuse_share_group(brokers, node, name)
             raise NoGroupError(f"there is no group {name!r}; asyncrevoke groups lists them")
         members = tuple(map(_classic_member, classic.members))
         rebalance = rebalance_blockers.classic_rebalance(classic.group_state, members)
@@ -161,6 +189,16 @@ async def _describe_group(brokers: GroupsClient, name: str) -> GroupFacts:
     )
 
 
+async def _refuse_share_group(brokers: GroupsClient, node: int, name: str) -> None:
+    """Raise ShareGroupError if it is one: to the other requests it looks like a group that does not
+    exist (DescribeGroups) or has committed nothing (OffsetFetch)."""
+    if await is_share_group(brokers, node, name):
+        raise ShareGroupError(
+            f"group {name!r} is a share group, which commits no offsets and whose partitions have "
+            f"no owners; asyncrevoke groups {name} shows its members and lag"
+        )
+
+
 # --- the group ----------------------------------------------------------------------------------
 
 
@@ -170,7 +208,7 @@ async def _consumer_group(brokers: GroupsClient, node: int, name: str) -> Consum
         response = await brokers.ask(node, requests.ConsumerGroupDescribeRequest(group_ids=(name,)))
     except UnsupportedRequestError:
         return None
-    group = _described_group(response.groups, name)
+    group = described_group(response.groups, name)
     if group.error_code in _ABSENT:
         return None
     check(group.error_code, f"describing group {name!r}")
@@ -178,11 +216,14 @@ async def _consumer_group(brokers: GroupsClient, node: int, name: str) -> Consum
 
 
 def _consumer_member(member: ConsumerMember, group_epoch: int) -> MemberFacts:
-    mine, target = _flat(member.assignment), _flat(member.target_assignment)
+    mine, target = (
+        assigned_partitions(member.assignment),
+        assigned_partitions(member.target_assignment),
+    )
     return MemberFacts(
         member_id=member.member_id,
         client_id=member.client_id,
-        host=_host(member.client_host),
+        host=host_name(member.client_host),
         group_instance_id=member.instance_id,
         rack=member.rack_id,
         topics=tuple(sorted(member.subscribed_topic_names)),
@@ -196,7 +237,7 @@ def _consumer_member(member: ConsumerMember, group_epoch: int) -> MemberFacts:
 
 async def _classic_group(brokers: GroupsClient, node: int, name: str) -> ClassicGroup:
     response = await brokers.ask(node, requests.DescribeGroupsRequest(groups=(name,)))
-    group = _described_group(response.groups, name)
+    group = described_group(response.groups, name)
     check(group.error_code, f"describing group {name!r}")
     if group.protocol_type not in (_CONSUMER, ""):
         raise GroupsError(f"group {name!r} is not a consumer group but {group.protocol_type!r}")
@@ -220,7 +261,7 @@ def _classic_member(member: ClassicMember) -> MemberFacts:
     return MemberFacts(
         member_id=member.member_id,
         client_id=member.client_id,
-        host=_host(member.client_host),
+        host=host_name(member.client_host),
         group_instance_id=member.group_instance_id,
         rack=rack,
         topics=topics,
@@ -318,29 +359,6 @@ async def _list_offsets(
     return found
 
 
-def _described_group(groups: Sequence[Described], name: str) -> Described:
-    """The described group of this name. Raises GroupsError if the response has another one."""
-    if [group.group_id for group in groups] != [name]:
-        raise GroupsError(
-            f"the broker has responded with {len(groups)} groups when asked for {name!r} alone"
-        )
-    return groups[0]
-
-
-def _flat(assignment: Assignment) -> Partitions:
-    return tuple(
-        sorted(
-            TopicPartition(topic.topic_name, int(number))
-            for topic in assignment.topic_partitions
-            for number in topic.partitions
-        )
-    )
-
-
 def _without(partitions: Partitions, others: Partitions) -> Partitions:
     left_out = set(others)
     return tuple(tp for tp in partitions if tp not in left_out)
-
-
-def _host(host: str) -> str:
-    return host.removeprefix("/")

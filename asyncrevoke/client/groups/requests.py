@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from kio.schema.alter_share_group_offsets.v0 import request as alter_share_0
+from kio.schema.alter_share_group_offsets.v0 import response as altered_share_0
 from kio.schema.consumer_group_describe.v0 import request as describe_0
 from kio.schema.consumer_group_describe.v0 import response as described_0
 from kio.schema.delete_groups.v2 import request as delete_2
 from kio.schema.delete_groups.v2 import response as deleted_2
+from kio.schema.delete_share_group_offsets.v0 import request as delete_share_0
+from kio.schema.delete_share_group_offsets.v0 import response as deleted_share_0
 from kio.schema.describe_groups.v5 import request as describe_5
 from kio.schema.describe_groups.v5 import response as described_5
+from kio.schema.describe_share_group_offsets.v1 import request as share_offsets_1
+from kio.schema.describe_share_group_offsets.v1 import response as shared_offsets_1
 from kio.schema.list_groups.v5 import request as list_5
 from kio.schema.list_groups.v5 import response as listed_5
+from kio.schema.share_group_describe.v1 import request as describe_share_1
+from kio.schema.share_group_describe.v1 import response as described_share_1
 
 from asyncrevoke.client.protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -62,6 +70,58 @@ class ConsumerGroupDescribeRequest(
     )
     group_ids: tuple[str, ...]
     include_authorized_operations: bool = False
+
+
+class ShareGroupDescribeRequest(
+    EntityRequest[described_share_1.ShareGroupDescribeResponse], frozen=True, kw_only=True
+):
+    """Share groups (KIP-932); sent to their coordinator."""
+
+    entities: ClassVar[Entities] = (
+        describe_share_1.ShareGroupDescribeRequest,
+        described_share_1.ShareGroupDescribeResponse,
+    )
+    group_ids: tuple[str, ...]
+    include_authorized_operations: bool = False
+
+
+class DescribeShareGroupOffsetsRequest(
+    EntityRequest[shared_offsets_1.DescribeShareGroupOffsetsResponse], frozen=True, kw_only=True
+):
+    """Start offsets of share groups, and their lag; sent to their coordinator. A lag of -1 is not
+    known."""
+
+    entities: ClassVar[Entities] = (
+        share_offsets_1.DescribeShareGroupOffsetsRequest,
+        shared_offsets_1.DescribeShareGroupOffsetsResponse,
+    )
+    groups: tuple[share_offsets_1.DescribeShareGroupOffsetsRequestGroup, ...]
+
+
+class AlterShareGroupOffsetsRequest(
+    EntityRequest[altered_share_0.AlterShareGroupOffsetsResponse], frozen=True, kw_only=True
+):
+    """Sets start offsets of a share group without members; sent to its coordinator."""
+
+    entities: ClassVar[Entities] = (
+        alter_share_0.AlterShareGroupOffsetsRequest,
+        altered_share_0.AlterShareGroupOffsetsResponse,
+    )
+    group_id: str
+    topics: tuple[alter_share_0.AlterShareGroupOffsetsRequestTopic, ...]
+
+
+class DeleteShareGroupOffsetsRequest(
+    EntityRequest[deleted_share_0.DeleteShareGroupOffsetsResponse], frozen=True, kw_only=True
+):
+    """Deletes the offsets of topics of a share group without members; sent to its coordinator."""
+
+    entities: ClassVar[Entities] = (
+        delete_share_0.DeleteShareGroupOffsetsRequest,
+        deleted_share_0.DeleteShareGroupOffsetsResponse,
+    )
+    group_id: str
+    topics: tuple[delete_share_0.DeleteShareGroupOffsetsRequestTopic, ...]
 
 
 class DeleteGroupsRequest(EntityRequest[deleted_2.DeleteGroupsResponse], frozen=True, kw_only=True):

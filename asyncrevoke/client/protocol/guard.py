@@ -107,6 +107,11 @@ _LIMITS: Final[Mapping[str, _Limit]] = {
     # Its partitions may be those of a whole group.
     "OffsetFetchResponseTopic": _Limit(_MOST_PARTITIONS),
     "OffsetFetchResponseTopics": _Limit(_MOST_PARTITIONS),
+    "DescribeShareGroupOffsetsResponseTopic": _Limit(_MOST_PARTITIONS),
+    "DescribeShareGroupOffsetsResponsePartition": _Limit(_MOST_PARTITIONS),
+    "AlterShareGroupOffsetsResponseTopic": _Limit(_MOST_PARTITIONS),
+    "AlterShareGroupOffsetsResponsePartition": _Limit(_MOST_PARTITIONS),
+    "DeleteShareGroupOffsetsResponseTopic": _Limit(_MOST_PARTITIONS),
     "OffsetForLeaderTopicResult": _Limit(_MOST_PARTITIONS),
     "EpochEndOffset": _Limit(_MOST_PARTITIONS),
     "TopicProduceResponse": _Limit(_MOST_PARTITIONS),
@@ -124,6 +129,7 @@ _LIMITS: Final[Mapping[str, _Limit]] = {
     "DescribedGroupMember": _Limit(100_000),
     "DescribedGroup": _Limit(1_000),
     "OffsetFetchResponseGroup": _Limit(1_000),
+    "DescribeShareGroupOffsetsResponseGroup": _Limit(1_000),
 }
 # The tagged fields that are decoded: those of a Fetch response that name the leader (KIP-951), and
 # the finalized features in ApiVersions (KIP-584).

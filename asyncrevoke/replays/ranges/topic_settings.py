@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from kio.schema.describe_configs.v1 import request as describe
 from kio.schema.describe_configs.v1 import response as described
 from kio.schema.describe_configs.v1.response import DescribeConfigsResponse
-from kio.static.primitive import i8, i32Timedelta
+from kio.static.primitive import i32Timedelta
 
 from asyncrevoke.client.core.io.effects import Channel, Failed, Send
 from asyncrevoke.client.errors import BrokerError, RequestTimeoutError
-from asyncrevoke.client.protocol.messages import Entities, EntityRequest, EntityResponse, ErrorCode
+from asyncrevoke.client.groups.configs import TOPIC, DescribeConfigsRequest
+from asyncrevoke.client.protocol.messages import EntityResponse, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,15 +22,6 @@ if TYPE_CHECKING:
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 """The option that says whether a topic is compacted: "compact" is in its value."""
-# The resource type of topics.
-_TOPIC: Final = i8(2)
-
-
-class DescribeConfigsRequest(EntityRequest[DescribeConfigsResponse], frozen=True, kw_only=True):
-    """Requests configurations."""
-
-    entities: ClassVar[Entities] = (describe.DescribeConfigsRequest, DescribeConfigsResponse)
-    resources: tuple[describe.DescribeConfigsResource, ...]
 
 
 async def topic_settings(session: Session, topic: str, names: Sequence[str]) -> dict[str, str]:
@@ -39,7 +31,7 @@ async def topic_settings(session: Session, topic: str, names: Sequence[str]) -> 
     topic is needed), and RequestTimeoutError if no broker responds.
     """
     resource = describe.DescribeConfigsResource(
-        resource_type=_TOPIC, resource_name=topic, configuration_keys=tuple(names)
+        resource_type=TOPIC, resource_name=topic, configuration_keys=tuple(names)
     )
     message = DescribeConfigsRequest(resources=(resource,))
     why = "no broker is known"
@@ -86,7 +78,7 @@ def describe_configs_response(
             described.DescribeConfigsResult(
                 error_code=ErrorCode.none,
                 error_message=None,
-                resource_type=_TOPIC,
+                resource_type=TOPIC,
                 resource_name=resource.resource_name,
                 configs=tuple(
                     described.DescribeConfigsResourceResult(

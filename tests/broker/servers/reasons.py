@@ -36,8 +36,8 @@ REASONS: Final[tuple[Reason, ...]] = (
         "Kroxylicious, Kafka 4.4.0",
         tuple(each for each in CAPABILITIES if each not in (*_OF_PEERS, "kip848")),
         ("aiokafka",),
-        "Kroxylicious offers requests of share groups, which nobody here sends, in the versions "
-        "1 to 0; aiokafka then opens no connection",
+        "Kroxylicious offers requests of share groups in the versions 1 to 0; aiokafka then opens "
+        "no connection",
     ),
     Reason("Tansu", ("kip848",), ("asyncrevoke", "confluent-kafka"), "it has no KIP-848"),
     Reason(

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 
 from asyncrevoke import ConfigError, TopicPartition
 from asyncrevoke.broker.errors import BrokerStartError
-from asyncrevoke.cli import groups as command
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.groups import show_group, show_groups
+from asyncrevoke.cli.groups import command
+from asyncrevoke.cli.groups.tables import show_group, show_groups
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.terminal import add_row, print_error, print_line
 from asyncrevoke.client.core.io.effects import FailureKind

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.consumer_group_describe.v0 import response as modern
 from kio.schema.describe_groups.v5 import response as classic
+from kio.schema.describe_share_group_offsets.v1 import response as share_offsets
 from kio.schema.errors import ErrorCode
+from kio.schema.share_group_describe.v1 import response as share
 from kio.schema.types import GroupId, TopicName
-from kio.static.primitive import i32, i32Timedelta
+from kio.static.primitive import i32, i32Timedelta, i64
 from unit.core.scripted_brokers import tp
 
 from asyncrevoke.client.groups import requests
@@ -72,6 +74,20 @@ def modern_member(
     )
 
 
+def share_member(name: str, *assigned: int) -> share.Member:
+    topic = share.TopicPartitions(
+        topic_id=None, topic_name=TopicName("orders"), partitions=tuple(map(i32, assigned))
+    )
+    return share.Member(
+        member_id=f"{name}-id",
+        member_epoch=i32(7),
+        client_id=name,
+        client_host="/10.0.0.1",
+        subscribed_topic_names=(TopicName("orders"),),
+        assignment=share.Assignment(topic_partitions=(topic,)),
+    )
+
+
 class FakeBrokers(GroupsClient):
     """Two brokers, topic orders with 4 partitions of which broker 1 leads the even ones."""
 
@@ -80,6 +96,12 @@ class FakeBrokers(GroupsClient):
         self.protocol_type = "consumer"
         self.classic: tuple[classic.DescribedGroupMember, ...] = ()
         self.modern: tuple[modern.Member, ...] | None = None
+        # None: it is not a share group.
+        self.share: tuple[share.Member, ...] | None = None
+        self.share_error = ErrorCode.none
+        # Start offset and lag by partition.
+        self.share_offsets = {0: (0, 4), 1: (20, 0)}
+        self.not_offered: frozenset[type[messages.Request]] = frozenset()
         self.error = ErrorCode.none
         # Before `error`, from the last to the first.
         self.errors: list[ErrorCode] = []
@@ -111,11 +133,17 @@ class FakeBrokers(GroupsClient):
 
     async def ask(self, node: int, request: messages.EntityRequest[Any]) -> Any:
         self.asked.append((node, type(request).__name__))
+        if type(request) in self.not_offered:
+            raise UnsupportedRequestError(f"the broker does not offer {type(request).__name__}")
         match request:
             case requests.ListGroupsRequest():
                 return self.listed(node)
             case requests.DescribeGroupsRequest():
                 return self._classic(node, request)
+            case requests.ShareGroupDescribeRequest():
+                return self._share()
+            case requests.DescribeShareGroupOffsetsRequest():
+                return self._share_offsets()
             case _:
                 return self._modern(node, request)
 
@@ -153,6 +181,38 @@ class FakeBrokers(GroupsClient):
             members=self.modern or (),
         )
         return modern.ConsumerGroupDescribeResponse(throttle_time=NOW, groups=(group,))
+
+    def _share(self) -> object:
+        code = ErrorCode.group_id_not_found if self.share is None else self.share_error
+        group = share.DescribedGroup(
+            error_code=code,
+            group_id=GroupId("billing"),
+            group_state=self.state,
+            group_epoch=i32(7),
+            assignment_epoch=i32(7),
+            assignor_name="simple",
+            members=self.share or (),
+        )
+        return share.ShareGroupDescribeResponse(throttle_time=NOW, groups=(group,))
+
+    def _share_offsets(self) -> object:
+        partitions = tuple(
+            share_offsets.DescribeShareGroupOffsetsResponsePartition(
+                partition_index=i32(number),
+                start_offset=i64(start),
+                leader_epoch=i32(0),
+                lag=i64(lag),
+                error_code=ErrorCode.none,
+            )
+            for number, (start, lag) in self.share_offsets.items()
+        )
+        topic = share_offsets.DescribeShareGroupOffsetsResponseTopic(
+            topic_name=TopicName("orders"), topic_id=None, partitions=partitions
+        )
+        group = share_offsets.DescribeShareGroupOffsetsResponseGroup(
+            group_id=GroupId("billing"), topics=(topic,), error_code=ErrorCode.none
+        )
+        return share_offsets.DescribeShareGroupOffsetsResponse(throttle_time=NOW, groups=(group,))
 
     def _committed(self) -> messages.OffsetFetchResponse:
         return messages.OffsetFetchResponse(

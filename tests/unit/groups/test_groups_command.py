@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from unit.core.scripted_brokers import tp
 from unit.groups.fake_brokers import FakeBrokers, classic_member, modern_member
 
-from asyncrevoke.cli import groups as command
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.groups import show_group
+from asyncrevoke.cli.groups import command
+from asyncrevoke.cli.groups.tables import show_group
 from asyncrevoke.client.groups.errors import GroupsError
 from asyncrevoke.client.groups.facts import GroupFacts, GroupSummary, MemberFacts, PartitionFacts
 from asyncrevoke.client.groups.observer import describe_group
@@ -306,7 +306,7 @@ def test_groups_without_members_can_be_left_out(monkeypatch: pytest.MonkeyPatch)
         assert [group["group"] for group in json.loads(result.output)] == names
     former = found.pop(1)
     found[:] = [former]
-    assert "no consumer groups" in CliRunner().invoke(app, ["groups", "--active"]).output
+    assert "there are no groups" in CliRunner().invoke(app, ["groups", "--active"]).output
 
 
 @pytest.mark.parametrize(

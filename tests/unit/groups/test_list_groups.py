@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from unit.core.scripted_brokers import tp
 from unit.groups.fake_brokers import NOW, FakeBrokers, classic_member
 
-from asyncrevoke.cli import groups as command
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.groups import show_groups
+from asyncrevoke.cli.groups import command
+from asyncrevoke.cli.groups.tables import show_groups
 from asyncrevoke.client.groups.observer import list_groups, summarize_groups
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ async def test_all_brokers_are_asked_for_their_groups(brokers: FakeBrokers) -> N
     assert [(group.group, group.type, group.state) for group in found] == [
         ("a", "classic", "Empty"),
         ("b", "consumer", "Stable"),
+        ("s", "share", "Stable"),
     ]
     assert {node for node, _ in brokers.asked} == {1, 2}
     text = io.StringIO()
@@ -125,4 +126,4 @@ def test_no_groups_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(command, "_ask", ask)
     result = CliRunner().invoke(app, ["groups"])
-    assert (result.exit_code, result.output.strip()) == (0, "there are no consumer groups")
+    assert (result.exit_code, result.output.strip()) == (0, "there are no groups")

@@ -10,8 +10,8 @@ from unit.core.scripted_brokers import tp
 from unit.groups.fake_brokers import FakeBrokers, classic_member
 from unit.groups.test_groups_command import shown
 
-from asyncrevoke.cli import groups as command
 from asyncrevoke.cli.app import app
+from asyncrevoke.cli.groups import command
 from asyncrevoke.client.groups.facts import GroupFacts, MemberFacts, PartitionFacts, RebalanceFacts
 from asyncrevoke.client.groups.unread import UnreadPartitions, observe_group
 

@@ -129,6 +129,10 @@ def responses_of_groups() -> list[type[ResponsePayload]]:
         groups.ListGroupsRequest,
         groups.DescribeGroupsRequest,
         groups.ConsumerGroupDescribeRequest,
+        groups.ShareGroupDescribeRequest,
+        groups.DescribeShareGroupOffsetsRequest,
+        groups.AlterShareGroupOffsetsRequest,
+        groups.DeleteShareGroupOffsetsRequest,
     ]
     return [
         codec._dialect(kind, version).response_type

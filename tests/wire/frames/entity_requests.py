@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from asyncrevoke.broker import admin
+from asyncrevoke.client.groups import configs as of_configs
 from asyncrevoke.client.groups import requests as of_groups
 from asyncrevoke.client.producing import requests as of_producer
 from asyncrevoke.client.protocol.messages import EntityRequest
-from asyncrevoke.replays.ranges import topic_settings
 
 
 def _of_module(module: object) -> list[type[EntityRequest[Any]]]:
@@ -26,5 +26,5 @@ ENTITY_REQUESTS: Final[tuple[type[EntityRequest[Any]], ...]] = (
     *_of_module(of_producer),
     *_of_module(of_groups),
     *_of_module(admin),
-    *_of_module(topic_settings),
+    *_of_module(of_configs),
 )

@@ -49,6 +49,7 @@ _OLD_COMMAND: Final = "use a command of that server"
 
 # The first version of Metadata that is used and has topic ids.
 METADATA_WITH_TOPIC_IDS: Final = 12
+_NO_SHARE_COMMANDS: Final = "share groups need Apache Kafka 4.2 or newer"
 
 # A version without tagged fields is preferred where it lacks nothing: it is smaller, and
 # ``guard.py`` walks it faster.
@@ -234,7 +235,10 @@ APIS: Final[Mapping[str, Api]] = {
     ),
     "CreateAcls": Api(30, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
     "DescribeConfigs": Api(
-        32, "`--timestamps original`, limits of topics", (Version(1),), _OLD_COMMAND
+        32,
+        "`--timestamps original`, limits of topics, `asyncrevoke groups configure`",
+        (Version(1),),
+        _OLD_COMMAND,
     ),
     "SaslAuthenticate": Api(
         36,
@@ -242,8 +246,27 @@ APIS: Final[Mapping[str, Api]] = {
         (Version(1), Version(2), Version(0, "the lifetime of a session (KIP-368)")),
         "use a listener without SASL, or with TLS certificates",
     ),
+    "IncrementalAlterConfigs": Api(
+        44, "`asyncrevoke groups configure`", (Version(1), Version(0)), _OLD_COMMAND
+    ),
     "CreatePartitions": Api(37, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
     "DeleteGroups": Api(42, "brokers for tests", (Version(2),), _OLD_COMMAND),
+    # An exception to two versions of each request: no release offers a second one of
+    # ShareGroupDescribe, whose version 0 was of the early access in Apache Kafka 4.0, nor of the
+    # requests that change offsets.
+    "ShareGroupDescribe": Api(77, "`asyncrevoke groups`", (Version(1),), _NO_SHARE_COMMANDS),
+    "DescribeShareGroupOffsets": Api(
+        90,
+        "`asyncrevoke groups`",
+        (Version(1), Version(0, "the lag of share groups")),
+        "share groups are shown without lag",
+    ),
+    "AlterShareGroupOffsets": Api(
+        91, "`asyncrevoke groups reset`", (Version(0),), _NO_SHARE_COMMANDS
+    ),
+    "DeleteShareGroupOffsets": Api(
+        92, "`asyncrevoke groups delete-offsets`", (Version(0),), _NO_SHARE_COMMANDS
+    ),
     "ConsumerGroupHeartbeat": Api(
         68,
         "KIP-848 groups",

@@ -1,0 +1,1 @@
+"""``asyncrevoke groups``: shows groups, and changes offsets and configurations of share groups."""

@@ -1,0 +1,145 @@
+"""Describes share groups (KIP-932): members, assignments, lag.
+
+Several members share a partition, so that no partition has an owner, and no offset is committed.
+The coordinator counts the lag.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.describe_share_group_offsets.v1.request import (
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.types import GroupId
+
+from asyncrevoke.client.groups import requests
+from asyncrevoke.client.groups.cluster import GroupsClient, check
+from asyncrevoke.client.groups.errors import (
+    PATIENCE,
+    NoGroupError,
+    UnsupportedRequestError,
+    retry_transient_errors,
+)
+from asyncrevoke.client.groups.facts import MemberFacts, ShareGroupFacts, SharePartitionFacts
+from asyncrevoke.client.groups.responses import assigned_partitions, described_group, host_name
+from asyncrevoke.client.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kio.schema.share_group_describe.v1.response import DescribedGroup, Member
+
+_ON: Final = "kafka-features upgrade --feature share.version=1"
+
+
+def check_share(code: ErrorCode, what: str) -> None:
+    """Raise GroupsError if ``code``, a broker's response to ``what``, is an error. Brokers offer
+    the requests of share groups also while these are off in the cluster."""
+    if code is ErrorCode.unsupported_version:
+        raise UnsupportedRequestError(
+            f"{what}: share groups are off in this cluster; this enables them: {_ON}"
+        )
+    check(code, what)
+
+
+async def is_share_group(brokers: GroupsClient, node: int, name: str) -> bool:
+    """Whether its coordinator ``node`` knows it as a share group. Raises GroupsError."""
+    try:
+        await _share_group(brokers, node, name)
+    except (NoGroupError, UnsupportedRequestError):
+        return False
+    return True
+
+
+async def describe_share_group(
+    brokers: GroupsClient, name: str, patience: float = PATIENCE
+) -> ShareGroupFacts:
+    """One share group. Retries for ``patience`` seconds while its coordinator changes or loads.
+    Raises GroupsError, and NoGroupError if there is none of this name."""
+    return await retry_transient_errors(lambda: _describe(brokers, name), patience)
+
+
+async def _describe(brokers: GroupsClient, name: str) -> ShareGroupFacts:
+    node = await brokers.coordinator(name)
+    group = await _share_group(brokers, node, name)
+    members = tuple(map(_member, group.members))
+    return ShareGroupFacts(
+        group=name,
+        type="share",
+        state=group.group_state,
+        assignor=group.assignor_name,
+        coordinator=brokers.brokers().get(node, str(node)),
+        epoch=group.assignment_epoch,
+        members=members,
+        partitions=await _partitions(brokers, node, name, members),
+    )
+
+
+async def _share_group(brokers: GroupsClient, node: int, name: str) -> DescribedGroup:
+    response = await brokers.ask(node, requests.ShareGroupDescribeRequest(group_ids=(name,)))
+    group = described_group(response.groups, name)
+    if group.error_code is ErrorCode.group_id_not_found:
+        raise NoGroupError(f"there is no share group {name!r}; asyncrevoke groups lists all groups")
+    check_share(group.error_code, f"describing group {name!r}")
+    return group
+
+
+def _member(member: Member) -> MemberFacts:
+    return MemberFacts(
+        member_id=member.member_id,
+        client_id=member.client_id,
+        host=host_name(member.client_host),
+        rack=member.rack_id,
+        topics=tuple(sorted(member.subscribed_topic_names)),
+        assigned=assigned_partitions(member.assignment),
+        epoch=member.member_epoch,
+    )
+
+
+async def _partitions(
+    brokers: GroupsClient, node: int, name: str, members: tuple[MemberFacts, ...]
+) -> tuple[SharePartitionFacts, ...]:
+    """The partitions that the group has offsets of, and those that its members are assigned."""
+    found = await share_group_offsets(brokers, node, name)
+    member_ids: dict[TopicPartition, list[str]] = {tp: [] for tp in found}
+    for member in members:
+        for tp in member.assigned:
+            member_ids.setdefault(tp, []).append(member.member_id)
+    return tuple(
+        SharePartitionFacts(
+            topic=tp.topic,
+            partition=tp.partition,
+            start=_known(found[tp][0]) if tp in found else None,
+            lag=_known(found[tp][1]) if tp in found else None,
+            member_ids=tuple(member_ids[tp]),
+        )
+        for tp in sorted(member_ids)
+    )
+
+
+async def share_group_offsets(
+    brokers: GroupsClient, node: int, name: str
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The start offset and the lag of each partition, -1 if it is not known; none if the broker
+    does not offer the request. Raises GroupsError."""
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(name), topics=None)
+    message = requests.DescribeShareGroupOffsetsRequest(groups=(wanted,))
+    try:
+        response = await brokers.ask(node, message)
+    except UnsupportedRequestError:
+        return {}
+    group = described_group(response.groups, name)
+    check_share(group.error_code, f"the offsets of group {name!r}")
+    return {
+        TopicPartition(topic.topic_name, int(partition.partition_index)): (
+            (int(partition.start_offset), int(partition.lag))
+            if partition.error_code is ErrorCode.none
+            else (-1, -1)
+        )
+        for topic in group.topics
+        for partition in topic.partitions
+    }
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
