@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
+from asyncrevoke.cli.groups.configure import configure
 from asyncrevoke.cli.groups.tables import show_group, show_groups, show_share_group
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import exit_on_errors, print_value, table_console
@@ -39,7 +40,7 @@ groups = typer.Typer(
 @groups.callback()
 def options() -> None:
     """List groups with their members and lag, or show one: members, assignments, lag, and the
-    members that delay a rebalance. Change the offsets of share groups.
+    members that delay a rebalance. Change the options of groups.
 
     `asyncrevoke groups [NAME]` is short for `asyncrevoke groups show [NAME]`, except for groups
     that are named as a command is.
@@ -128,3 +129,6 @@ def _show(result: GroupFacts | ShareGroupFacts | Sequence[GroupSummary]) -> None
         show_groups(console, result)
     else:
         print("there are no groups")
+
+
+groups.command()(configure)

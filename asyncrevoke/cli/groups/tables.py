@@ -28,18 +28,18 @@ _UNKNOWN = "?"
 
 def show_groups(console: Console, groups: Sequence[GroupSummary]) -> None:
     """Print all groups, one per line."""
-    table = _table("group", "type", "state", "members", "lag")
-    for column in table.columns[3:]:
+    rows = table("group", "type", "state", "members", "lag")
+    for column in rows.columns[3:]:
         column.justify = "right"
     for group in groups:
         add_row(
-            table,
+            rows,
             group.group,
             group.type or _UNKNOWN,
             group.state or _UNKNOWN,
             *map(_number, (group.members, group.lag)),
         )
-    console.print(table)
+    console.print(rows)
 
 
 def show_group(console: Console, group: GroupFacts) -> None:
@@ -73,30 +73,30 @@ def show_share_group(console: Console, group: ShareGroupFacts) -> None:
         f"{group.assignor}, coordinated by {group.coordinator}",
     )
     if group.members:
-        table = _table("member", "client", "host", "epoch", "has")
+        rows = table("member", "client", "host", "epoch", "has")
         for member in group.members:
             add_row(
-                table,
+                rows,
                 member.member_id,
                 member.client_id,
                 member.host,
                 str(member.epoch),
                 _ranges(member.assigned),
             )
-        console.print(table)
+        console.print(rows)
     if group.partitions:
         names = _names(group.members)
-        table = _table("partition", "members", "start", "lag")
-        for column in table.columns[2:]:
+        rows = table("partition", "members", "start", "lag")
+        for column in rows.columns[2:]:
             column.justify = "right"
         for partition in group.partitions:
             add_row(
-                table,
+                rows,
                 f"{partition.topic}-{partition.partition}",
                 " ".join(names[member] for member in partition.member_ids) or "nobody",
                 *map(_number, (partition.start, partition.lag)),
             )
-        console.print(table)
+        console.print(rows)
         print_line(console, _lag(group))
     if any(partition.lag is None for partition in group.partitions):
         print_line(console, "The lag of a partition is known after the first fetch of a member.")
@@ -110,13 +110,13 @@ def _lag(group: GroupFacts | ShareGroupFacts) -> str:
 
 def _members(members: Sequence[MemberFacts]) -> Table:
     by_epoch = any(member.epoch is not None for member in members)
-    table = _table(
+    rows = table(
         "member", "client", "host", *(["epoch"] if by_epoch else []), "has", "to release",
         *(["waits for"] if by_epoch else []),
     )  # fmt: skip
     for member in members:
         add_row(
-            table,
+            rows,
             member.group_instance_id or member.member_id,
             member.client_id,
             member.host,
@@ -125,22 +125,22 @@ def _members(members: Sequence[MemberFacts]) -> Table:
             _ranges(member.releasing),
             *([_ranges(member.waiting_for)] if by_epoch else []),
         )
-    return table
+    return rows
 
 
 def _partitions(partitions: Iterable[PartitionFacts], members: Sequence[MemberFacts]) -> Table:
     names = _names(members)
-    table = _table("partition", "member", "committed", "end", "lag")
-    for column in table.columns[2:]:
+    rows = table("partition", "member", "committed", "end", "lag")
+    for column in rows.columns[2:]:
         column.justify = "right"
     for partition in partitions:
         add_row(
-            table,
+            rows,
             f"{partition.topic}-{partition.partition}",
             "nobody" if partition.member_id is None else names[partition.member_id],
             *map(_number, (partition.committed, partition.end, partition.lag)),
         )
-    return table
+    return rows
 
 
 def _names(members: Sequence[MemberFacts]) -> Mapping[str, str]:
@@ -171,8 +171,9 @@ def _number(number: int | None) -> str:
     return _UNKNOWN if number is None else str(number)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
+def table(*columns: str) -> Table:
+    """An empty table without frames."""
+    rows = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+        rows.add_column(column, overflow="fold")
+    return rows

@@ -111,6 +111,11 @@ class GroupsClient:
         response = await self.send(node, request, EntityResponse)
         return cast("Response", response.entity)
 
+    async def ask_any(self, request: EntityRequest[Response]) -> Response:
+        """The response of any broker, as kio has it."""
+        response = await self._send_to_any(request, EntityResponse)
+        return cast("Response", response.entity)
+
     async def send(self, node: int, request: Request, expected: type[Received]) -> Received:
         """The response of one broker."""
         known = self._nodes.get(node)
@@ -146,12 +151,13 @@ def _failure(failed: Failed) -> GroupsError:
     return BrokerUnavailableError(failed.detail)
 
 
-def check(code: ErrorCode, what: str) -> None:
-    """Raise GroupsError if ``code``, a broker's response to ``what``, is an error."""
+def check(code: ErrorCode, what: str, right: str = "DESCRIBE") -> None:
+    """Raise GroupsError if ``code``, a broker's response to ``what``, is an error. ``right`` is
+    the operation on a group that the user must be allowed."""
     if code is ErrorCode.none:
         return
     if code in (ErrorCode.group_authorization_failed, ErrorCode.cluster_authorization_failed):
-        raise GroupsError(f"{what}: not authorized; grant DESCRIBE to this user")
+        raise GroupsError(f"{what}: not authorized; grant {right} to this user")
     if code is ErrorCode.topic_authorization_failed:
         raise GroupsError(
             f"{what}: not authorized; grant DESCRIBE on all topics of the group to this user"

@@ -18,6 +18,7 @@ from asyncrevoke.client.groups import requests
 from asyncrevoke.client.groups.cluster import GroupsClient, check
 from asyncrevoke.client.groups.errors import (
     PATIENCE,
+    GroupsError,
     NoGroupError,
     UnsupportedRequestError,
     retry_transient_errors,
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 _ON: Final = "kafka-features upgrade --feature share.version=1"
 
 
-def check_share(code: ErrorCode, what: str) -> None:
-    """Raise GroupsError if ``code``, a broker's response to ``what``, is an error. Brokers offer
-    the requests of share groups also while these are off in the cluster."""
+def check_share(code: ErrorCode, what: str, right: str = "DESCRIBE") -> None:
+    """As :func:`check`. Brokers offer the requests of share groups also while these are off in the
+    cluster."""
     if code is ErrorCode.unsupported_version:
         raise UnsupportedRequestError(
-            f"{what}: share groups are off in this cluster; this enables them: {_ON}"
+            f"share groups are off in this cluster; this enables them: {_ON}"
         )
-    check(code, what)
+    check(code, what, right)
 
 
 async def is_share_group(brokers: GroupsClient, node: int, name: str) -> bool:
@@ -49,6 +50,18 @@ async def is_share_group(brokers: GroupsClient, node: int, name: str) -> bool:
     except (NoGroupError, UnsupportedRequestError):
         return False
     return True
+
+
+async def why_off(brokers: GroupsClient, name: str) -> str:
+    """Why the cluster has no share groups, as a sentence; empty if it has, or if that cannot be
+    found out. ``name`` is that of a group, which need not exist."""
+    try:
+        await describe_share_group(brokers, name)
+    except UnsupportedRequestError as error:
+        return str(error)
+    except GroupsError:
+        pass
+    return ""
 
 
 async def describe_share_group(

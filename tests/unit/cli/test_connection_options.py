@@ -51,6 +51,7 @@ def test_every_command_that_connects_has_all_options_of_a_connection() -> None:
         "dead-letters replay",
         "dead-letters reprocess",
         "dead-letters show",
+        "groups configure",
         "groups show",
         "handover",
         "journal collect",
