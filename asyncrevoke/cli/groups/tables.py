@@ -98,6 +98,13 @@ def show_share_group(console: Console, group: ShareGroupFacts) -> None:
             )
         console.print(rows)
         print_line(console, _lag(group))
+    for partition in group.partitions:
+        if partition.skipped:
+            print_line(
+                console,
+                f"{partition.topic_partition} starts at {partition.start}, beyond the end of its "
+                f"log: the next {counted(partition.skipped, 'record')} will not be delivered.",
+            )
     if any(partition.lag is None for partition in group.partitions):
         print_line(console, "The lag of a partition is known after the first fetch of a member.")
 
@@ -169,6 +176,18 @@ def _ranges(partitions: Iterable[TopicPartition]) -> str:
 
 def _number(number: int | None) -> str:
     return _UNKNOWN if number is None else str(number)
+
+
+def numbers_table(
+    columns: Sequence[str], rows: Iterable[tuple[str, int | None, int | None]]
+) -> Table:
+    """A table of a name and two numbers that may be unknown."""
+    filled = table(*columns)
+    for column in filled.columns[1:]:
+        column.justify = "right"
+    for name, *numbers in rows:
+        add_row(filled, name, *map(_number, numbers))
+    return filled
 
 
 def table(*columns: str) -> Table:

@@ -125,9 +125,14 @@ async def set_group_options(
 
 
 def _check(code: ErrorCode, message: str | None, what: str, right: str) -> None:
-    if code is not ErrorCode.none and message and code not in _NO_RIGHT:
-        raise GroupsError(f"{what}: the broker returned {code.name}: {printable(message)}")
-    check(code, what, right)
+    if code is ErrorCode.none or code in _NO_RIGHT or not message:
+        check(code, what, right)
+        return
+    older = "; brokers of Apache Kafka 3 have no options of groups"
+    raise GroupsError(
+        f"{what}: the broker returned {code.name}: {printable(message)}"
+        + (older if code is ErrorCode.invalid_request else "")
+    )
 
 
 _NO_RIGHT: Final = frozenset(

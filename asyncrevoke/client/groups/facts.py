@@ -114,14 +114,21 @@ class SharePartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``start``: no record before this offset is delivered any more. It is stored later than ``lag``,
     the number of records that are neither acknowledged nor archived. Both are None before the first
-    fetch of a member. ``member_ids`` are the members that are assigned the partition.
+    fetch of a member. ``skipped``: how many records to come are not delivered, because ``start`` is
+    beyond the end of the log. ``member_ids`` are the members that are assigned the partition.
     """
 
     topic: str
     partition: int
     start: int | None = None
     lag: int | None = None
+    skipped: int = 0
     member_ids: tuple[str, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition together."""
+        return TopicPartition(self.topic, self.partition)
 
 
 class ShareGroupFacts(msgspec.Struct, frozen=True, kw_only=True):

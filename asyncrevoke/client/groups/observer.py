@@ -26,6 +26,7 @@ from asyncrevoke.client.groups.facts import (
     PartitionFacts,
     ShareGroupFacts,
 )
+from asyncrevoke.client.groups.partition_offsets import leaders, listed_offsets
 from asyncrevoke.client.groups.responses import (
     Partitions,
     assigned_partitions,
@@ -33,7 +34,6 @@ from asyncrevoke.client.groups.responses import (
     host_name,
 )
 from asyncrevoke.client.groups.share_groups import describe_share_group, is_share_group
-from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol import messages
 from asyncrevoke.client.protocol.subscription import (
     MalformedMemberData,
@@ -42,12 +42,14 @@ from asyncrevoke.client.protocol.subscription import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kio.schema.consumer_group_describe.v0.response import DescribedGroup as ConsumerGroup
     from kio.schema.consumer_group_describe.v0.response import Member as ConsumerMember
     from kio.schema.describe_groups.v5.response import DescribedGroup as ClassicGroup
     from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMember
+
+    from asyncrevoke.client.model import TopicPartition
 
     Response = TypeVar("Response")
     Received = TypeVar("Received", bound=messages.KafkaMessage)
@@ -293,12 +295,12 @@ async def _partitions(
     for member in members:
         owner |= dict.fromkeys(member.releasing, member.member_id)
     subscribed = {topic for member in members for topic in member.topics}
-    leaders = await _leaders(brokers, {tp.topic for tp in (*owner, *offsets)} | subscribed)
-    ends = await _list_offsets(brokers, leaders, requests.ends)
+    led_by = await leaders(brokers, {tp.topic for tp in (*owner, *offsets)} | subscribed)
+    ends = await listed_offsets(brokers, led_by, requests.ends)
     behind = {tp for tp, at in offsets.items() if at < ends.get(tp, at)}
-    leaders_of_behind = {tp: leader for tp, leader in leaders.items() if tp in behind}
-    starts = await _list_offsets(brokers, leaders_of_behind, requests.starts)
-    wanted = {*owner, *offsets, *(tp for tp in leaders if tp.topic in subscribed)}
+    leaders_of_behind = {tp: leader for tp, leader in led_by.items() if tp in behind}
+    starts = await listed_offsets(brokers, leaders_of_behind, requests.starts)
+    wanted = {*owner, *offsets, *(tp for tp in led_by if tp.topic in subscribed)}
     facts: list[PartitionFacts] = []
     for tp in sorted(wanted):
         committed, end = offsets.get(tp), ends.get(tp)
@@ -317,46 +319,6 @@ async def _partitions(
             )
         )
     return tuple(facts)
-
-
-async def _leaders(brokers: GroupsClient, topics: Iterable[str]) -> dict[TopicPartition, int]:
-    """The broker that leads each partition, below 0 if none does."""
-    names = sorted(topics)
-    if not names:
-        return {}
-    response = await brokers.metadata(names)
-    return {
-        TopicPartition(topic.name, partition.partition): partition.leader_id
-        for topic in response.topics
-        if topic.error is ErrorCode.none
-        for partition in topic.partitions
-    }
-
-
-async def _list_offsets(
-    brokers: GroupsClient,
-    leaders: Mapping[TopicPartition, int],
-    request: Callable[[Iterable[TopicPartition]], messages.ListOffsetsRequest],
-) -> dict[TopicPartition, int]:
-    """The offsets that ``request`` asks for, of the partitions that have a leader which responds;
-    the lag of the others is not known."""
-    known = brokers.brokers()
-    by_leader: dict[int, list[TopicPartition]] = {}
-    for tp, leader in leaders.items():
-        if leader in known:
-            by_leader.setdefault(leader, []).append(tp)
-    found: dict[TopicPartition, int] = {}
-    for leader, partitions in by_leader.items():
-        try:
-            response = await brokers.send(leader, request(partitions), messages.ListOffsetsResponse)
-        except GroupsError:
-            continue
-        found |= {
-            offset.partition: offset.offset
-            for offset in response.offsets
-            if offset.error is ErrorCode.none
-        }
-    return found
 
 
 def _without(partitions: Partitions, others: Partitions) -> Partitions:

@@ -148,15 +148,17 @@ def commit(group: str, offsets: Mapping[TopicPartition, int]) -> OffsetCommitReq
 
 def ends(partitions: Iterable[TopicPartition]) -> ListOffsetsRequest:
     """The end offsets of partitions; sent to their leader."""
-    return _list_offsets(partitions, LATEST_TIMESTAMP)
+    return offsets_at(partitions, LATEST_TIMESTAMP)
 
 
 def starts(partitions: Iterable[TopicPartition]) -> ListOffsetsRequest:
     """The first offsets of partitions; sent to their leader."""
-    return _list_offsets(partitions, EARLIEST_TIMESTAMP)
+    return offsets_at(partitions, EARLIEST_TIMESTAMP)
 
 
-def _list_offsets(partitions: Iterable[TopicPartition], timestamp: int) -> ListOffsetsRequest:
+def offsets_at(partitions: Iterable[TopicPartition], timestamp: int) -> ListOffsetsRequest:
+    """The first offsets of records from a time on, in milliseconds since the epoch; sent to their
+    leader."""
     return ListOffsetsRequest(
         queries=tuple(OffsetQuery(partition=tp, timestamp=timestamp) for tp in partitions)
     )

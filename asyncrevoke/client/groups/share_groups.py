@@ -30,6 +30,8 @@ from asyncrevoke.client.model import TopicPartition
 if TYPE_CHECKING:
     from kio.schema.share_group_describe.v1.response import DescribedGroup, Member
 
+# Start offset and lag.
+_UNKNOWN: Final = (-1, -1)
 _ON: Final = "kafka-features upgrade --feature share.version=1"
 
 
@@ -119,14 +121,24 @@ async def _partitions(
         for tp in member.assigned:
             member_ids.setdefault(tp, []).append(member.member_id)
     return tuple(
-        SharePartitionFacts(
-            topic=tp.topic,
-            partition=tp.partition,
-            start=_known(found[tp][0]) if tp in found else None,
-            lag=_known(found[tp][1]) if tp in found else None,
-            member_ids=tuple(member_ids[tp]),
-        )
-        for tp in sorted(member_ids)
+        _partition(tp, *found.get(tp, _UNKNOWN), tuple(member_ids[tp])) for tp in sorted(member_ids)
+    )
+
+
+def _partition(
+    tp: TopicPartition, start: int, lag: int, member_ids: tuple[str, ...]
+) -> SharePartitionFacts:
+    if start < 0:
+        return SharePartitionFacts(topic=tp.topic, partition=tp.partition, member_ids=member_ids)
+    # Brokers store any start offset that a tool sends, and compute a lag below 0 from it.
+    skipped = -lag if lag < _UNKNOWN[1] else 0
+    return SharePartitionFacts(
+        topic=tp.topic,
+        partition=tp.partition,
+        start=start,
+        lag=lag if lag >= 0 else 0 if skipped else None,
+        skipped=skipped,
+        member_ids=member_ids,
     )
 
 
@@ -147,12 +159,8 @@ async def share_group_offsets(
         TopicPartition(topic.topic_name, int(partition.partition_index)): (
             (int(partition.start_offset), int(partition.lag))
             if partition.error_code is ErrorCode.none
-            else (-1, -1)
+            else _UNKNOWN
         )
         for topic in group.topics
         for partition in topic.partitions
     }
-
-
-def _known(number: int) -> int | None:
-    return None if number < 0 else number

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 from broker.commands.share_member import ShareMember
-from broker.commands.test_groups_command import ask
 from broker.records.numbered_records import Numbers
+from typer.testing import CliRunner
 
 from asyncrevoke.broker import KafkaBroker, Security
+from asyncrevoke.cli.app import app
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.errors import ShareGroupError
 from asyncrevoke.client.groups.observer import committed_offsets
+from asyncrevoke.client.groups.share_offsets import ResetPlan, StartMove, apply_reset
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -30,6 +33,14 @@ pytestmark = [
 def numbers(kafka_broker: RunningBroker, kafka_topic: str) -> Numbers:
     address = kafka_broker.bootstrap_servers
     return Numbers(address, address, kafka_topic, 2)
+
+
+async def ask(numbers: Numbers, *arguments: str) -> tuple[int, str, str]:
+    words = ["groups", *arguments, "--bootstrap-servers", numbers.bootstrap]
+    result = await asyncio.to_thread(CliRunner().invoke, app, words)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
 async def test_a_share_group_is_listed_and_described(numbers: Numbers) -> None:
@@ -130,3 +141,66 @@ async def test_the_right_that_a_user_lacks_is_named() -> None:
             code, out, err = await ask(numbers, *arguments, *login)
             assert (code, out) == (1, "")
             assert f"not authorized; grant {right} to this user" in err
+
+        # A broker creates a share group when its first offset is set.
+        broker.create_topic("orders", 1)
+        (admin_address,) = broker.admin_addresses
+        async with GroupsClient(ConsumerConfig(bootstrap_servers=admin_address)) as brokers:
+            move = StartMove(topic="orders", partition=0, before=None, after=0)
+            await apply_reset(brokers, ResetPlan(group="billing", members=0, moves=(move,)))
+        broker.allow("alice", "group", "billing", ["describe"])
+        broker.allow("alice", "topic", "orders", ["describe"])
+        change = ("reset", "billing", "--to", "latest", "--apply")
+        delete = ("delete-offsets", "billing", "orders", "--apply")
+        _, _, err = await ask(numbers, *change, *login)
+        assert "not authorized; grant READ on the group and" in err
+        _, _, err = await ask(numbers, *delete, *login)
+        assert "not authorized; grant DELETE on the group and READ" in err
+        broker.allow("alice", "group", "billing", ["read", "delete"])
+        _, _, err = await ask(numbers, *change, *login)
+        assert "offsets of orders-0 (topic_authorization_failed: " in err
+        _, _, err = await ask(numbers, *delete, *login)
+        assert "offsets of orders (topic_authorization_failed: " in err
+
+
+async def test_offsets_of_an_empty_share_group_are_reset_and_deleted(numbers: Numbers) -> None:
+    group, topic = numbers.group, numbers.topic
+    await numbers.send(10)
+    reset = ("reset", group, "--apply", "--to")
+    assert (await ask(numbers, "configure", group, "share.auto.offset.reset=earliest"))[0] == 0
+    async with ShareMember(numbers.bootstrap, group, topic, "only") as member:
+        await member.receive(accept=10)
+        code, out, _ = await ask(numbers, "reset", group, "--to", "earliest")
+        assert code == 0
+        assert "nothing was changed: stop 1 member, and add --apply" in out
+        for change in ((*reset, "earliest"), ("delete-offsets", group, topic, "--apply")):
+            code, out, err = await ask(numbers, *change)
+            assert (code, out) == (1, "")
+            assert f"group '{group}' has members: stop them first" in err
+
+    code, out, err = await ask(numbers, *reset, "3")
+    assert (code, err) == (0, "")
+    assert [line.split()[-1] for line in out.splitlines()[1:3]] == ["3", "3"]
+    assert await starts_and_lags(numbers) == [(3, 2), (3, 2)]
+    code, _, err = await ask(numbers, *reset, "6")
+    assert (code, "has the offsets 0 to 5, and not 6" in err) == (1, True)
+    assert (await ask(numbers, "reset", group, f"{topic}:1", "--to", "earliest", "--apply"))[0] == 0
+    assert await starts_and_lags(numbers) == [(3, 2), (0, 5)]
+    assert (await ask(numbers, *reset, "2999-01-01"))[0] == 0
+    assert await starts_and_lags(numbers) == [(5, 0), (5, 0)]
+
+    code, out, err = await ask(numbers, "delete-offsets", group, topic)
+    assert (code, err) == (0, "")
+    assert "nothing was deleted: add --apply" in out
+    code, out, err = await ask(numbers, "delete-offsets", group, topic, "--apply")
+    assert (code, err) == (0, "")
+    assert f"deleted for group {group}" in out
+    assert await starts_and_lags(numbers) == []
+    code, _, err = await ask(numbers, "delete-offsets", group, topic, "--apply")
+    assert (code, f"has no offsets of {topic}" in err) == (1, True)
+
+
+async def starts_and_lags(numbers: Numbers) -> list[tuple[int | None, int | None]]:
+    code, out, err = await ask(numbers, numbers.group, "--json")
+    assert (code, err) == (0, "")
+    return [(each["start"], each["lag"]) for each in json.loads(out)["partitions"]]

@@ -52,6 +52,8 @@ def test_every_command_that_connects_has_all_options_of_a_connection() -> None:
         "dead-letters reprocess",
         "dead-letters show",
         "groups configure",
+        "groups delete-offsets",
+        "groups reset",
         "groups show",
         "handover",
         "journal collect",

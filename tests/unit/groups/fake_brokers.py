@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
+from kio.schema.alter_share_group_offsets.v0 import response as altered
 from kio.schema.consumer_group_describe.v0 import response as modern
+from kio.schema.delete_share_group_offsets.v0 import response as deleted
 from kio.schema.describe_groups.v5 import response as classic
 from kio.schema.describe_share_group_offsets.v1 import response as share_offsets
 from kio.schema.errors import ErrorCode
@@ -101,6 +103,10 @@ class FakeBrokers(GroupsClient):
         self.share_error = ErrorCode.none
         # Start offset and lag by partition.
         self.share_offsets = {0: (0, 4), 1: (20, 0)}
+        self.changed: list[object] = []
+        self.change_error = ErrorCode.none
+        # Of single partitions or topics.
+        self.change_errors: dict[int | str, ErrorCode] = {}
         self.not_offered: frozenset[type[messages.Request]] = frozenset()
         self.error = ErrorCode.none
         # Before `error`, from the last to the first.
@@ -112,6 +118,8 @@ class FakeBrokers(GroupsClient):
         self.dead_leader: int | None = None
         self.log_start = 0
         self.end = 25
+        # The first record from the first second of 1970 on.
+        self.at_second = 12
         self.asked: list[tuple[int, str]] = []
 
     def brokers(self) -> dict[int, str]:
@@ -121,7 +129,8 @@ class FakeBrokers(GroupsClient):
         return 2
 
     async def metadata(self, topics: Iterable[str]) -> messages.MetadataResponse:
-        assert list(topics) == ["orders"]
+        if list(topics) != ["orders"]:
+            return messages.MetadataResponse(brokers=(), topics=())
         partitions = tuple(
             messages.PartitionMetadata(
                 error=ErrorCode.none, partition=number, leader_id=number % 2 + 1
@@ -144,6 +153,10 @@ class FakeBrokers(GroupsClient):
                 return self._share()
             case requests.DescribeShareGroupOffsetsRequest():
                 return self._share_offsets()
+            case requests.AlterShareGroupOffsetsRequest():
+                return self._alter_share_offsets(request)
+            case requests.DeleteShareGroupOffsetsRequest():
+                return self._delete_share_offsets(request)
             case _:
                 return self._modern(node, request)
 
@@ -214,6 +227,48 @@ class FakeBrokers(GroupsClient):
         )
         return share_offsets.DescribeShareGroupOffsetsResponse(throttle_time=NOW, groups=(group,))
 
+    def _alter_share_offsets(self, request: requests.AlterShareGroupOffsetsRequest) -> object:
+        self.changed.append(
+            {
+                (topic.topic_name, int(partition.partition_index)): int(partition.start_offset)
+                for topic in request.topics
+                for partition in topic.partitions
+            }
+        )
+        responses = tuple(
+            altered.AlterShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                topic_id=None,
+                partitions=tuple(
+                    altered.AlterShareGroupOffsetsResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=self.change_errors.get(
+                            int(each.partition_index), ErrorCode.none
+                        ),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+        return altered.AlterShareGroupOffsetsResponse(
+            throttle_time=NOW, error_code=self.change_error, responses=responses
+        )
+
+    def _delete_share_offsets(self, request: requests.DeleteShareGroupOffsetsRequest) -> object:
+        self.changed.append([topic.topic_name for topic in request.topics])
+        responses = tuple(
+            deleted.DeleteShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                topic_id=None,
+                error_code=self.change_errors.get(topic.topic_name, ErrorCode.none),
+            )
+            for topic in request.topics
+        )
+        return deleted.DeleteShareGroupOffsetsResponse(
+            throttle_time=NOW, error_code=self.change_error, responses=responses
+        )
+
     def _committed(self) -> messages.OffsetFetchResponse:
         return messages.OffsetFetchResponse(
             error=ErrorCode.none,
@@ -230,7 +285,11 @@ class FakeBrokers(GroupsClient):
             raise GroupsError("the broker does not respond")
         asked = [query.partition for query in request.queries]
         assert all(partition.partition % 2 + 1 == node for partition in asked)
-        offsets = {messages.EARLIEST_TIMESTAMP: self.log_start, messages.LATEST_TIMESTAMP: self.end}
+        offsets = {
+            1_000: self.at_second,
+            messages.EARLIEST_TIMESTAMP: self.log_start,
+            messages.LATEST_TIMESTAMP: self.end,
+        }
         return messages.ListOffsetsResponse(
             offsets=tuple(
                 messages.ListedOffset(
