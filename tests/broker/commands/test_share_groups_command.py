@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 from broker.commands.share_member import ShareMember
-from broker.records.numbered_records import Numbers
+from broker.records.numbered_records import Numbers, until
 from typer.testing import CliRunner
 
+from asyncrevoke.audit.offsets import read_group_offsets
 from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.cli.app import app
+from asyncrevoke.cli.journal import _committed as committed_for_journal
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.errors import ShareGroupError
-from asyncrevoke.client.groups.observer import committed_offsets
+from asyncrevoke.client.groups.observer import committed_offsets, describe_group
 from asyncrevoke.client.groups.share_offsets import ResetPlan, StartMove, apply_reset
+from asyncrevoke.web.dashboard.group_watch import GroupWatch
+from asyncrevoke.web.dashboard.history import History
 
 if TYPE_CHECKING:
     from asyncrevoke.broker import RunningBroker
@@ -204,3 +208,28 @@ async def starts_and_lags(numbers: Numbers) -> list[tuple[int | None, int | None
     code, out, err = await ask(numbers, numbers.group, "--json")
     assert (code, err) == (0, "")
     return [(each["start"], each["lag"]) for each in json.loads(out)["partitions"]]
+
+
+async def test_commands_about_committed_offsets_say_that_it_is_a_share_group(
+    numbers: Numbers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, topic = numbers.group, numbers.topic
+    config = ConsumerConfig(bootstrap_servers=numbers.bootstrap)
+    says = f"group '{group}' is a share group, which commits no offsets"
+    async with GroupsClient(config) as brokers:
+        # A broker creates a share group when its first offset is set.
+        move = StartMove(topic=topic, partition=0, before=None, after=0)
+        await apply_reset(brokers, ResetPlan(group=group, members=0, moves=(move,)))
+        with pytest.raises(ShareGroupError, match=says):
+            await describe_group(brokers, group)  # of a handover, and of a dashboard
+    with pytest.raises(ShareGroupError, match=says):
+        await read_group_offsets(config, group, topic)  # of an audit
+    assert await committed_for_journal(config, group) == {}
+    assert f"committed offsets of group {group} not collected: {says}" in capsys.readouterr().err
+
+    history = History(group)
+    watch = asyncio.create_task(GroupWatch(config, group, history).run())
+    await until(lambda: bool(history.notes(history.clock(), 1)), "a note on the page")
+    watch.cancel()
+    (note,) = history.notes(history.clock(), 9)
+    assert note.text.startswith(says)
