@@ -24,7 +24,7 @@ from asyncrevoke import ConfigError, TopicPartition
 from asyncrevoke.broker.errors import BrokerStartError
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import command
-from asyncrevoke.cli.groups.tables import show_group, show_groups
+from asyncrevoke.cli.groups.tables import show_group, show_groups, show_share_group
 from asyncrevoke.cli.run.log_output import LogFormat, LogLevel, LogOutput
 from asyncrevoke.cli.terminal import add_row, print_error, print_line
 from asyncrevoke.client.core.io.effects import FailureKind
@@ -41,6 +41,8 @@ from asyncrevoke.client.groups.facts import (
     MemberFacts,
     PartitionFacts,
     RebalanceFacts,
+    ShareGroupFacts,
+    SharePartitionFacts,
 )
 from asyncrevoke.client.printable import printable, printable_json, printable_lines
 from asyncrevoke.client.protocol.dialects import group
@@ -236,14 +238,32 @@ def hostile_group() -> GroupFacts:
     )
 
 
+def hostile_share_group() -> ShareGroupFacts:
+    return ShareGroupFacts(
+        group=HOSTILE,
+        type="share",
+        state="[bold]Stable",
+        assignor=HOSTILE,
+        coordinator=HOSTILE,
+        epoch=7,
+        members=hostile_group().members,
+        partitions=(
+            SharePartitionFacts(
+                topic=HOSTILE, partition=0, start=9, lag=0, skipped=5, member_ids=(HOSTILE,)
+            ),
+        ),
+    )
+
+
 def test_groups_shows_a_client_id_that_looks_like_markup_as_it_is() -> None:
     terminal = console()
     show_group(terminal, hostile_group())
+    show_share_group(terminal, hostile_share_group())
     show_groups(terminal, [GroupSummary(group=HOSTILE, type="[/x]", state="[red]x")])
     lines = shown(terminal)
     for line in lines:
         assert_harmless(line)
-    assert sum("[/x]" in line for line in lines) >= 5
+    assert sum("[/x]" in line for line in lines) >= 7
     assert any("[red]x" in line for line in lines)
 
 
