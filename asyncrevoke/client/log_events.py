@@ -174,6 +174,27 @@ LEFT_WITHOUT_COORDINATOR = _warning(
 )
 """The coordinator is unknown, or `close_timeout` is over."""
 
+# --- Share groups
+SHARE_PARTITIONS_ASSIGNED = _info("share group has assigned partitions", "epoch count")
+WAITING_FOR_SHARE_GROUP = _warning(
+    "waiting for the share group", "waiting_for reason detail seconds"
+)
+SHARE_MEMBER_JOINS_AGAIN = _warning("removed from the share group; joining again", "reason")
+"""What the member has acquired stays locked for it, and its handlers go on."""
+SHARE_LOCKS_LOST = _warning("locks of acquired records are lost", "topic partition records reason")
+"""The broker delivers these records again, to any member, and counts a delivery."""
+SHARE_RENEWALS_REFUSED = _warning("the broker does not renew locks of acquired records")
+"""`share.renew.acknowledge.enable` of the group is false: a handler that takes longer than the lock
+(`share.record.lock.duration.ms`) loses its record."""
+SHARE_REQUEST_REJECTED = _warning("a request of the share session is rejected", "node error detail")
+SHARE_PARTITION_RETRIED = _info(
+    "a partition of the share group cannot be fetched yet", "topic partition error"
+)
+SHARE_BATCH_CORRUPT = _warning(
+    "a record batch is corrupt; it is fetched again when its locks have passed",
+    "topic partition offset reason",
+)
+
 # --- Revocations
 REVOCATION_REQUESTED = _info("revocation requested", "partitions")
 REVOCATION_WITHDRAWN = _info("revocation withdrawn", "partition")

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Final, cast
 from kio.serial import entity_writer
 
 from asyncrevoke.client.model import Value
-from asyncrevoke.client.protocol import messages
-from asyncrevoke.client.protocol.dialects import cluster, fetching, group, handshake, offsets
+from asyncrevoke.client.protocol import messages, share_messages
+from asyncrevoke.client.protocol.dialects import (
+    cluster,
+    fetching,
+    group,
+    handshake,
+    offsets,
+    share,
+)
 from asyncrevoke.client.protocol.dialects.dialect import Dialect, throttle_time_of
 from asyncrevoke.client.protocol.dialects.entity import entity
 from asyncrevoke.client.protocol.dialects.versions import (
@@ -74,6 +81,9 @@ _DIALECTS: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
     messages.DescribeGroupsRequest: group.describe_groups,
     messages.OffsetsForLeaderEpochRequest: offsets.offsets_for_leader_epoch,
     messages.ConsumerGroupHeartbeatRequest: group.consumer_group_heartbeat,
+    share_messages.ShareGroupHeartbeatRequest: share.share_group_heartbeat,
+    share_messages.ShareFetchRequest: share.share_fetch,
+    share_messages.ShareAcknowledgeRequest: share.share_acknowledge,
 }
 _OPENING: Final[Mapping[type[Request], Callable[[int], Dialect]]] = {
     messages.ApiVersionsRequest: handshake.api_versions,

@@ -119,6 +119,10 @@ _LIMITS: Final[Mapping[str, _Limit]] = {
     "BatchIndexAndErrorMessage": _Limit(_MOST_PARTITIONS),
     # Transactions that were open at one time, and those that have a batch in the response.
     "AbortedTransaction": _Limit(100_000, _SMALLEST_BATCH),
+    # A broker lets a share group lock at most 4,000 records of a partition.
+    "ShareFetchableTopicResponse": _Limit(_MOST_PARTITIONS),
+    "ShareAcknowledgeTopicResponse": _Limit(_MOST_PARTITIONS),
+    "AcquiredRecords": _Limit(400_000),
     # Of the requests that a broker knows.
     "ApiVersion": _Limit(MOST_APIS),
     "NodeEndpoint": _Limit(_MOST_BROKERS),

@@ -9,6 +9,15 @@ import pytest
 
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol.share_messages import (
+    AcknowledgementBatch,
+    AcknowledgeType,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
+    SharePartition,
+    TopicIdPartition,
+)
 
 if TYPE_CHECKING:
     from kio.static.primitive import i32Timedelta
@@ -86,6 +95,49 @@ REQUESTS: tuple[Request, ...] = (
         group_id="g", partitions=(TP, TopicPartition("u", 0)), topic_ids=TOPIC_IDS
     ),
     messages.DescribeGroupsRequest(group_id="g"),
+    ShareGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, rack="r", topics=("t", "u")
+    ),
+    ShareFetchRequest(
+        group_id="g",
+        member_id="m",
+        session_epoch=3,
+        partitions=(
+            SharePartition(
+                partition=TopicIdPartition(TOPIC_IDS["t"], 3),
+                acknowledgements=(
+                    AcknowledgementBatch(
+                        first_offset=5, last_offset=9, type=AcknowledgeType.ACCEPT
+                    ),
+                    AcknowledgementBatch(first_offset=10, last_offset=10, type=AcknowledgeType.GAP),
+                ),
+            ),
+            SharePartition(partition=TopicIdPartition(TOPIC_IDS["u"], 0)),
+            SharePartition(partition=TopicIdPartition(TOPIC_IDS["t"], 4)),
+        ),
+        forgotten=(TopicIdPartition(TOPIC_IDS["v"], 1), TopicIdPartition(TOPIC_IDS["v"], 0)),
+        max_wait=0.5,
+        min_bytes=1,
+        max_bytes=1000,
+        max_records=7,
+        batch_size=100,
+        exact=True,
+    ),
+    ShareAcknowledgeRequest(
+        group_id="g",
+        member_id="m",
+        session_epoch=-1,
+        partitions=(
+            SharePartition(
+                partition=TopicIdPartition(TOPIC_IDS["t"], 3),
+                acknowledgements=(
+                    AcknowledgementBatch(
+                        first_offset=0, last_offset=2**40, type=AcknowledgeType.RENEW
+                    ),
+                ),
+            ),
+        ),
+    ),
     messages.ListOffsetsRequest(
         queries=(messages.OffsetQuery(partition=TP, timestamp=-2, leader_epoch=1),)
     ),

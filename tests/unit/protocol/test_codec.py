@@ -25,7 +25,7 @@ from unit.protocol.sample_requests import EVERY_VERSION, NO_THROTTLE, REQUESTS, 
 from wire.frames import response_frames as frames
 
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.client.protocol import codec, messages
+from asyncrevoke.client.protocol import codec, messages, share_messages
 from asyncrevoke.client.protocol.codec import MalformedResponse, UnsupportedVersion
 from asyncrevoke.client.protocol.messages import ErrorCode
 
@@ -111,14 +111,25 @@ KAFKA_4_3 = {
     15: (0, 6),
     23: (2, 4),
     68: (0, 1),
+    76: (1, 1),
+    78: (1, 2),
+    79: (1, 2),
+}
+# What no server of before Apache Kafka 3.7 offers, and what helps.
+NOT_OFFERED: dict[type[Request], str] = {
+    messages.ConsumerGroupHeartbeatRequest: 'use group_protocol="auto" or "classic"',
+    share_messages.ShareGroupHeartbeatRequest: "share groups need Apache Kafka 4.2 or later",
+    share_messages.ShareFetchRequest: "share groups need Apache Kafka 4.2 or later",
+    share_messages.ShareAcknowledgeRequest: "share groups need Apache Kafka 4.2 or later",
 }
 
 
 @pytest.mark.parametrize("kind", codec.REQUESTS)
 def test_kafka_2_4_and_4_3_are_served(kind: type[Request]) -> None:
     old = {key: (0, highest) for key, highest in KAFKA_2_4.items()}
-    if kind is messages.ConsumerGroupHeartbeatRequest:
-        with pytest.raises(UnsupportedVersion, match="does not offer ConsumerGroupHeartbeat"):
+    if kind in NOT_OFFERED:
+        name = codec.request_name(kind)
+        with pytest.raises(UnsupportedVersion, match=f"does not offer {name},"):
             codec.choose_version(kind, old)
     else:
         assert codec.choose_version(kind, old) in codec.versions(kind)
@@ -144,8 +155,8 @@ REDPANDA = {
 
 @pytest.mark.parametrize("kind", codec.REQUESTS)
 def test_redpanda_is_served(kind: type[Request]) -> None:
-    if kind is messages.ConsumerGroupHeartbeatRequest:
-        with pytest.raises(UnsupportedVersion, match='use group_protocol="auto" or "classic"'):
+    if (helps := NOT_OFFERED.get(kind)) is not None:
+        with pytest.raises(UnsupportedVersion, match=helps):
             codec.choose_version(kind, REDPANDA)
     else:
         assert codec.choose_version(kind, REDPANDA) in codec.versions(kind)

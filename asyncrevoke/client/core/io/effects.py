@@ -49,6 +49,8 @@ class Channel(enum.Enum):
     FETCH_BUSY = "fetch busy"
     METADATA = "metadata"
     PRODUCE = "produce"
+    # The records that it has acquired are released when it closes (KIP-932).
+    SHARE = "share"
 
 
 # --- effects -----------------------------------------------------------------------------------

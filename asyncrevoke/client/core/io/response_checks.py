@@ -32,11 +32,17 @@ from asyncrevoke.client.protocol.messages import (
     Request,
     Response,
 )
+from asyncrevoke.client.protocol.share_messages import (
+    ShareFetchResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.protocol.messages import BrokerMetadata, TopicIdPartitions
+    from asyncrevoke.client.protocol.share_messages import ShareFetchedPartition
 
 _LARGEST_PORT = 65535
 # More than any cluster has: each is handled on the event loop.
@@ -45,6 +51,8 @@ _MOST_BROKERS = 10_000
 _MOST_OPEN_TRANSACTIONS = 100_000
 _SMALLEST_BATCH = 61
 _MOST_UNREQUESTED = 1_000
+# Far more than a broker lets a group lock in a partition, even if it locks whole batches.
+_MOST_ACQUIRED = 1_000_000
 
 
 def find_contradiction(request: Request, response: Response) -> str | None:
@@ -152,6 +160,39 @@ def _check_assignment(assignment: Sequence[TopicIdPartitions]) -> str | None:
     return f"partition {lowest} is assigned" if lowest < 0 else None
 
 
+def _check_share_epoch(request: Request, response: ShareGroupHeartbeatResponse) -> str | None:
+    leaves = isinstance(request, ShareGroupHeartbeatRequest) and request.member_epoch < JOIN_EPOCH
+    if response.error is not ErrorCode.none or leaves:
+        return None
+    if response.member_epoch <= JOIN_EPOCH:
+        return f"member epoch {response.member_epoch}"
+    return _check_assignment(response.assignment or ())
+
+
+def _check_share_fetch(_request: Request, response: ShareFetchResponse) -> str | None:
+    if (wrong := _check_count(response.leaders)) is not None:
+        return wrong
+    acquired = 0
+    for fetched in response.partitions:
+        if (wrong := _check_acquired(fetched)) is not None:
+            return wrong
+        acquired += len(fetched.acquired)
+    if acquired and response.lock_timeout <= 0:
+        return f"records are acquired for {response.lock_timeout} s"
+    return None
+
+
+def _check_acquired(fetched: ShareFetchedPartition) -> str | None:
+    end = -1
+    for acquired in fetched.acquired:
+        if not end < acquired.first_offset <= acquired.last_offset:
+            return f"offsets {acquired.first_offset} to {acquired.last_offset} acquired after {end}"
+        if acquired.last_offset - acquired.first_offset >= _MOST_ACQUIRED:
+            return f"{acquired.last_offset - acquired.first_offset + 1} offsets acquired at once"
+        end = acquired.last_offset
+    return None
+
+
 # By the type of the response. A response to another request fails in the part that has asked.
 _CHECKS: dict[type[Response], Callable[[Any, Any], str | None]] = {
     MetadataResponse: _check_metadata,
@@ -163,4 +204,6 @@ _CHECKS: dict[type[Response], Callable[[Any, Any], str | None]] = {
     OffsetFetchResponse: _check_committed,
     ListOffsetsResponse: _check_offsets,
     OffsetsForLeaderEpochResponse: _check_epoch_ends,
+    ShareGroupHeartbeatResponse: _check_share_epoch,
+    ShareFetchResponse: _check_share_fetch,
 }

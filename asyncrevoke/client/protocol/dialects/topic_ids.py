@@ -34,7 +34,7 @@ def by_id(topic_ids: Mapping[str, bytes] | None, topic: str) -> object:
     topic_id = topic_ids.get(topic) if topic_ids is not None else None
     if topic_id is None:
         raise TypeError(f"the id of topic {topic!r} is unknown")
-    return _uuid(topic_id)
+    return uuid_of(topic_id)
 
 
 def names(topic_ids: Mapping[str, bytes] | None) -> Mapping[bytes, str]:
@@ -54,7 +54,13 @@ def with_names(
             yield name, topic
 
 
+def bytes_of(topic_id: uuid.UUID | None) -> bytes:
+    """The id as messages have it; zeros for none."""
+    return bytes(16) if topic_id is None else topic_id.bytes
+
+
 # Every fetch has the same ids, and creating a UUID is slower than encoding it.
 @lru_cache(maxsize=1024)
-def _uuid(topic_id: bytes) -> uuid.UUID:
+def uuid_of(topic_id: bytes) -> uuid.UUID:
+    """The id as kio has it."""
     return uuid.UUID(bytes=topic_id)

@@ -45,6 +45,8 @@ _NO_CLIENT_NAME: Final = "the client's name in the broker's metrics"
 _NO_GROUPS: Final = "read its partitions with assign() and without group_id"
 _NO_TRANSACTIONS: Final = "use a Producer without transactional_id"
 _AT_LEAST_ONCE: Final = 'use processing="at_least_once"'
+_SHARE_GROUPS: Final = "share groups (in preparation)"
+_NO_SHARE_GROUPS: Final = "share groups need Apache Kafka 4.2 or later"
 _OLD_COMMAND: Final = "use a command of that server"
 
 # The first version of Metadata that is used and has topic ids.
@@ -277,4 +279,10 @@ APIS: Final[Mapping[str, Api]] = {
     "ConsumerGroupDescribe": Api(
         69, "`asyncrevoke groups`", (Version(0),), "KIP-848 groups are shown as classic ones"
     ),
+    # Earlier versions of these three are a preview, without renewed locks, of Kafka 4.0 and 4.1.
+    "ShareGroupHeartbeat": Api(
+        76, _SHARE_GROUPS, (Version(1),), _NO_SHARE_GROUPS, needs_topic_ids=True
+    ),
+    "ShareFetch": Api(78, _SHARE_GROUPS, (Version(2),), _NO_SHARE_GROUPS),
+    "ShareAcknowledge": Api(79, _SHARE_GROUPS, (Version(2),), _NO_SHARE_GROUPS),
 }

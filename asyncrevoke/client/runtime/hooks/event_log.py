@@ -21,7 +21,7 @@ from asyncrevoke.client.runtime.hooks.application_traceback import logged_except
 if TYPE_CHECKING:
     import structlog
 
-    from asyncrevoke.client.core.core import Core
+    from asyncrevoke.client.core.io.driven_core import DrivenCore
     from asyncrevoke.client.core.io.effects import Emit
 
 _LEVELS = {
@@ -80,7 +80,7 @@ class EventLog:
 
     def __init__(
         self,
-        core: Core | None = None,
+        core: DrivenCore | None = None,
         /,
         *,
         logger: str = "asyncrevoke",

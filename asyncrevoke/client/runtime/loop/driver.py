@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.core.core import Core
+    from asyncrevoke.client.core.io.driven_core import DrivenCore
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent, LifespanEvents
     from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls
@@ -76,7 +77,7 @@ class Driver:
 
     def __init__(
         self,
-        core: Core,
+        core: DrivenCore,
         requests: Requests,
         log: EventLog,
         listener: ListenerCalls,

@@ -61,7 +61,11 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 def test_what_follows_from_a_call_is_decided_where_its_effects_are_taken() -> None:
     assert callers(Core.after_event.__name__) == {"Core.take_effects"}
-    assert callers(Core.take_effects.__name__) == {"Core.handle", "Driver.flush"}
+    assert callers(Core.take_effects.__name__) == {
+        "Core.handle",
+        "ShareCore.handle",
+        "Driver.flush",
+    }
     assert callers(Driver.flush.__name__, "_driver") == set()
     assert callers(Driver.flush.__name__, "driver") == set()
     of_driver = functions(PACKAGE / "client" / "runtime" / "loop" / "driver.py")

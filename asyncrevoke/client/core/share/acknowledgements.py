@@ -1,0 +1,296 @@
+"""The acknowledgements for one broker that are not sent yet, merged to ranges.
+
+If one offset of a partition is not acquired any more, the broker refuses all acknowledgements of
+the partition in the request. Then each range is sent alone, and halved while it is refused, until
+the refused offset is known. So a lost lock costs no other record its acknowledgement.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.client import log_events
+from asyncrevoke.client.core.share.acquisition import HeldRecord
+from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
+from asyncrevoke.client.protocol.share_messages import (
+    AcknowledgementBatch,
+    AcknowledgeType,
+    SharePartition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.share.held_records import HeldRecords
+    from asyncrevoke.client.protocol.share_messages import TopicIdPartition
+
+_ENDING = {
+    AcknowledgeType.ACCEPT: RecordState.ACCEPTING,
+    AcknowledgeType.RELEASE: RecordState.RELEASING,
+    AcknowledgeType.REJECT: RecordState.REJECTING,
+}
+# Refused renewals of one record after which none is sent, if none has ever succeeded: the group's
+# share.renew.acknowledge.enable is false.
+_RENEWALS_TRIED = 2
+
+
+class AcknowledgedRange(NamedTuple):
+    """Consecutive offsets with one type. ``records`` are those that are acquired, ascending; a GAP
+    has none. ``alone``: no other range of the partition is in the request."""
+
+    first_offset: int
+    last_offset: int
+    type: AcknowledgeType
+    records: tuple[HeldRecord, ...]
+    alone: bool = False
+
+    def halves(self) -> tuple[AcknowledgedRange, AcknowledgedRange]:
+        """The two halves of a range of more than one offset."""
+        middle = (self.first_offset + self.last_offset) // 2
+        lower = tuple(record for record in self.records if record.offset <= middle)
+        return (
+            AcknowledgedRange(self.first_offset, middle, self.type, lower, alone=True),
+            AcknowledgedRange(
+                middle + 1, self.last_offset, self.type, self.records[len(lower) :], alone=True
+            ),
+        )
+
+
+class _Pending:
+    """The acknowledgements of one partition."""
+
+    __slots__ = ("alone", "ends", "gaps", "renewals")
+
+    def __init__(self) -> None:
+        # By offset.
+        self.ends: dict[int, tuple[AcknowledgeType, HeldRecord]] = {}
+        self.renewals: dict[int, HeldRecord] = {}
+        self.gaps: list[tuple[int, int]] = []
+        # Sent before all others, one in each request.
+        self.alone: deque[AcknowledgedRange] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self.ends or self.renewals or self.gaps or self.alone)
+
+
+class Acknowledgements:
+    """Of one broker. A range is *taken* when it is sent; then it is applied, refused, returned or
+    without a response."""
+
+    def __init__(self, outbox: Outbox, held: HeldRecords) -> None:
+        self._outbox = outbox
+        self._held = held
+        self._pending: dict[TopicIdPartition, _Pending] = {}
+        self._has_renewed = False
+        self._refused_renewals = 0
+
+    def __bool__(self) -> bool:
+        return any(self._pending.values())
+
+    @property
+    def renews(self) -> bool:
+        """Whether locks are to be renewed: such a request fetches nothing."""
+        return any(
+            pending.renewals or (pending.alone and pending.alone[0].type is AcknowledgeType.RENEW)
+            for pending in self._pending.values()
+        )
+
+    @property
+    def partitions(self) -> list[TopicIdPartition]:
+        """Those that have acknowledgements."""
+        return [partition for partition, pending in self._pending.items() if pending]
+
+    def _of(self, partition: TopicIdPartition) -> _Pending:
+        return self._pending.setdefault(partition, _Pending())
+
+    def end(self, record: HeldRecord, kind: AcknowledgeType) -> None:
+        """Acknowledge a record, whose state has changed."""
+        pending = self._of(record.acquisition.partition)
+        pending.renewals.pop(record.offset, None)
+        pending.ends[record.offset] = kind, record
+
+    def gap(self, partition: TopicIdPartition, first: int, last: int) -> None:
+        """These acquired offsets have no record."""
+        self._of(partition).gaps.append((first, last))
+
+    def renew(self, records: Iterable[HeldRecord]) -> None:
+        """Renew the locks of these records, whose state stays."""
+        if self._refused_renewals >= _RENEWALS_TRIED:
+            return
+        for record in records:
+            self._of(record.acquisition.partition).renewals[record.offset] = record
+
+    def drop(self, partition: TopicIdPartition) -> None:
+        """All locks of the partition are gone."""
+        self._pending.pop(partition, None)
+
+    def clear(self) -> None:
+        """All locks of this broker are gone."""
+        self._pending.clear()
+
+    # --- sending -------------------------------------------------------------------------------
+
+    def take(
+        self, may: Callable[[TopicIdPartition], bool], *, renewals: bool
+    ) -> dict[TopicIdPartition, list[AcknowledgedRange]]:
+        """The ranges to send now, of partitions for which ``may`` is true; without ``renewals``,
+        locks are renewed later."""
+        taken: dict[TopicIdPartition, list[AcknowledgedRange]] = {}
+        for partition in [partition for partition in self._pending if may(partition)]:
+            pending = self._pending[partition]
+            ranges = self._take_of(pending, renewals=renewals)
+            if ranges:
+                taken[partition] = ranges
+            if not pending:
+                del self._pending[partition]
+        return taken
+
+    def _take_of(self, pending: _Pending, *, renewals: bool) -> list[AcknowledgedRange]:
+        while pending.alone:
+            if pending.alone[0].type is AcknowledgeType.RENEW and not renewals:
+                return []
+            candidate = pending.alone.popleft()
+            if (live := _live(candidate)) is not None:
+                return [live]
+        entries = [
+            (offset, offset, kind, record)
+            for offset, (kind, record) in pending.ends.items()
+            if record.state is _ENDING[kind]
+        ]
+        pending.ends.clear()
+        if renewals:
+            entries += [
+                (offset, offset, AcknowledgeType.RENEW, record)
+                for offset, record in pending.renewals.items()
+                if record.can(RecordTransition.RELEASE)
+            ]
+            pending.renewals.clear()
+        gaps = [(first, last, AcknowledgeType.GAP, None) for first, last in pending.gaps]
+        pending.gaps.clear()
+        return _merged(sorted([*entries, *gaps], key=lambda entry: entry[0]))
+
+    # --- responses -----------------------------------------------------------------------------
+
+    def applied(
+        self, ranges: Iterable[AcknowledgedRange], sent_at: float, lock_timeout: float
+    ) -> None:
+        """The broker has applied them. Renewed locks last ``lock_timeout`` from ``sent_at`` on."""
+        for taken in ranges:
+            for record in taken.records:
+                if taken.type is AcknowledgeType.RENEW:
+                    self._has_renewed = True
+                    record.acquisition.renewed(record, sent_at, lock_timeout)
+                elif record.state is _ENDING[taken.type]:
+                    self._held.change(record, RecordTransition.ACKNOWLEDGED)
+
+    def refused(self, partition: TopicIdPartition, ranges: Sequence[AcknowledgedRange]) -> None:
+        """The broker has applied none of them, because of one offset at least."""
+        alone = len(ranges) == 1
+        again: list[AcknowledgedRange] = []
+        for taken in ranges:
+            if not alone:
+                again.append(taken._replace(alone=True))
+            elif taken.first_offset < taken.last_offset:
+                again += taken.halves()
+            elif taken.type is AcknowledgeType.RENEW:
+                self._renewal_refused(taken.records[0])
+            else:
+                self._held.lose(
+                    [record for record in taken.records if record.state is _ENDING[taken.type]],
+                    "the broker has refused the acknowledgement",
+                )
+        if again:
+            self._of(partition).alone.extendleft(reversed(again))
+
+    def _renewal_refused(self, record: HeldRecord) -> None:
+        """It says nothing about the lock, whose deadline stands."""
+        record.is_renewable = False
+        if self._has_renewed:
+            return
+        self._refused_renewals += 1
+        if self._refused_renewals == _RENEWALS_TRIED:
+            self._outbox.emit(log_events.SHARE_RENEWALS_REFUSED)
+            for pending in self._pending.values():
+                pending.renewals.clear()
+                pending.alone = deque(
+                    taken for taken in pending.alone if taken.type is not AcknowledgeType.RENEW
+                )
+
+    def returned(self, partition: TopicIdPartition, ranges: Iterable[AcknowledgedRange]) -> None:
+        """The broker has applied none of them, for a reason that is not theirs: send them again."""
+        pending = self._of(partition)
+        for taken in ranges:
+            if taken.alone:
+                pending.alone.append(taken)
+            elif taken.type is AcknowledgeType.GAP:
+                pending.gaps.append((taken.first_offset, taken.last_offset))
+            elif taken.type is AcknowledgeType.RENEW:
+                self.renew(taken.records)
+            else:
+                for record in taken.records:
+                    pending.ends[record.offset] = taken.type, record
+
+    def no_response(self, ranges: Iterable[AcknowledgedRange]) -> None:
+        """It is not known whether the broker has applied them."""
+        for taken in ranges:
+            if taken.type in _ENDING:
+                for record in taken.records:
+                    if record.state is _ENDING[taken.type]:
+                        self._held.change(record, RecordTransition.NO_RESPONSE)
+
+
+def _live(taken: AcknowledgedRange) -> AcknowledgedRange | None:
+    """The range without records at its ends whose locks have passed meanwhile; None if there are
+    none left."""
+    if taken.type is AcknowledgeType.GAP:
+        return taken
+    if taken.type is AcknowledgeType.RENEW:
+        live = [r for r in taken.records if r.can(RecordTransition.RELEASE)]
+    else:
+        live = [r for r in taken.records if r.state is _ENDING[taken.type]]
+    if len(live) == len(taken.records):
+        return taken
+    if not live:
+        return None
+    # What is lost lies between others only if their locks differ: it is refused, and then halved.
+    return taken._replace(
+        first_offset=live[0].offset, last_offset=live[-1].offset, records=tuple(live)
+    )
+
+
+def _merged(
+    entries: Sequence[tuple[int, int, AcknowledgeType, HeldRecord | None]],
+) -> list[AcknowledgedRange]:
+    """Neighbours of one type as one range."""
+    ranges: list[AcknowledgedRange] = []
+    records: list[HeldRecord] = []
+    start = end = 0
+    current: AcknowledgeType | None = None
+    for first, last, kind, record in entries:
+        if kind is not current or first != end + 1:
+            if current is not None:
+                ranges.append(AcknowledgedRange(start, end, current, tuple(records)))
+            start, current, records = first, kind, []
+        end = last
+        if record is not None:
+            records.append(record)
+    if current is not None:
+        ranges.append(AcknowledgedRange(start, end, current, tuple(records)))
+    return ranges
+
+
+def to_partition(
+    partition: TopicIdPartition, ranges: Iterable[AcknowledgedRange]
+) -> SharePartition:
+    """The acknowledgements of a partition in a request."""
+    return SharePartition(
+        partition=partition,
+        acknowledgements=tuple(
+            AcknowledgementBatch(
+                first_offset=taken.first_offset, last_offset=taken.last_offset, type=taken.type
+            )
+            for taken in ranges
+        ),
+    )

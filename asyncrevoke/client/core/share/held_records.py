@@ -1,0 +1,200 @@
+"""All acquired records of a consumer, until each is done, lost or unknown.
+
+A record is known by its acquisition, not by its offset: if its lock passes and the same member
+acquires it again, the former call must not acknowledge what the new one works on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client import log_events
+from asyncrevoke.client.core.share.acquisition import Acquisition, HeldRecord
+from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from asyncrevoke.client.core.io.effects import Node
+    from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.share.reactions import ShareReactions
+    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.protocol.share_messages import AcquiredRange, TopicIdPartition
+
+_TIMER = "share-locks"
+# A response may come that much later than the renewal was sent without a lock passing.
+_LEAST_CHECK = 0.01
+_IN_SLOTS = (RecordState.HELD, RecordState.RUNNING)
+
+
+class HeldRecords:
+    """Counts the acquired records by state, renews their locks, and drops those that are lost."""
+
+    def __init__(self, outbox: Outbox, reactions: ShareReactions) -> None:
+        self._outbox = outbox
+        self._reactions = reactions
+        self._acquisitions: dict[int, Acquisition] = {}
+        self._by_partition: dict[TopicIdPartition, dict[int, Acquisition]] = {}
+        self._counts: Counter[RecordState] = Counter()
+        self._next_number = 0
+        self._check_at = float("inf")
+        # Records whose handlers are to be cancelled, since the last call of take_lost().
+        self._lost: list[HeldRecord] = []
+
+    def __len__(self) -> int:
+        return sum(self._counts.values())
+
+    @property
+    def in_slots(self) -> int:
+        """Records that have a handler's slot: those that run, or have not started."""
+        return sum(self._counts[state] for state in _IN_SLOTS)
+
+    def count(self, state: RecordState) -> int:
+        """How many records are in this state."""
+        return self._counts[state]
+
+    def has(self, partition: TopicIdPartition) -> bool:
+        """Whether any record of this partition is acquired."""
+        return partition in self._by_partition
+
+    def of_node(self, node: Node) -> bool:
+        """Whether any record is locked by this broker."""
+        return any(acquisition.node == node for acquisition in self._acquisitions.values())
+
+    def all(self) -> list[HeldRecord]:
+        """All acquired records."""
+        return [r for a in self._acquisitions.values() for r in a.records.values()]
+
+    def find(self, record: Record) -> HeldRecord | None:
+        """The acquired record; None if its lock has passed or it is acknowledged."""
+        acquisition = self._acquisitions.get(record.tracker_id)
+        return None if acquisition is None else acquisition.records.get(record.offset)
+
+    def acquire(
+        self,
+        topic: str,
+        partition: TopicIdPartition,
+        node: Node,
+        sent_at: float,
+        lock_timeout: float,
+    ) -> Acquisition:
+        """A new acquisition without records."""
+        self._next_number += 1
+        acquisition = Acquisition(self._next_number, topic, partition, node, sent_at, lock_timeout)
+        self._acquisitions[acquisition.number] = acquisition
+        self._by_partition.setdefault(partition, {})[acquisition.number] = acquisition
+        self._check_by(min(acquisition.renew_at, sent_at + lock_timeout))
+        return acquisition
+
+    def add(
+        self,
+        acquisition: Acquisition,
+        records: Iterable[Record],
+        ranges: Iterable[AcquiredRange],
+        deadline: float,
+    ) -> list[Record]:
+        """Hold these records, which ascend, if they lie in ``ranges``. Returns those that do."""
+        held: list[Record] = []
+        bounds = iter(ranges)
+        bound = next(bounds, None)
+        for record in records:
+            while bound is not None and record.offset > bound.last_offset:
+                bound = next(bounds, None)
+            if bound is None:
+                break
+            if record.offset >= bound.first_offset:
+                acquisition.records[record.offset] = HeldRecord(
+                    acquisition, record.offset, bound.delivery_count, deadline
+                )
+                held.append(record)
+        for other in list(self._by_partition[acquisition.partition].values()):
+            if other is not acquisition:
+                # The broker has delivered the record again: the former lock has passed.
+                again = other.records.keys() & acquisition.records.keys()
+                self.lose([other.records[offset] for offset in again], "was acquired again")
+        self._counts[RecordState.HELD] += len(held)
+        if not acquisition.records:
+            self._forget(acquisition)
+        return held
+
+    def change(self, record: HeldRecord, transition: RecordTransition) -> None:
+        """Change the state of this record."""
+        self._counts[record.state] -= 1
+        record.change(transition)
+        if record.state in (RecordState.DONE, RecordState.LOST, RecordState.UNKNOWN):
+            acquisition = record.acquisition
+            del acquisition.records[record.offset]
+            if not acquisition.records:
+                self._forget(acquisition)
+        else:
+            self._counts[record.state] += 1
+
+    def _forget(self, acquisition: Acquisition) -> None:
+        self._acquisitions.pop(acquisition.number, None)
+        of_partition = self._by_partition.get(acquisition.partition, {})
+        of_partition.pop(acquisition.number, None)
+        if not of_partition:
+            self._by_partition.pop(acquisition.partition, None)
+
+    # --- losses --------------------------------------------------------------------------------
+
+    def lose(self, records: Iterable[HeldRecord], why: str) -> None:
+        """The locks of these records are gone."""
+        lost = list(records)
+        if not lost:
+            return
+        for record in lost:
+            runs = record.state in (RecordState.HELD, RecordState.RUNNING, RecordState.WAITING)
+            self.change(record, RecordTransition.LOSE)
+            if runs:
+                self._lost.append(record)
+        first = lost[0].acquisition
+        self._outbox.emit(
+            log_events.SHARE_LOCKS_LOST,
+            topic=first.topic,
+            partition=first.partition.partition,
+            records=len(lost),
+            reason=why,
+        )
+        self._reactions.records_lost()
+
+    def lose_partition(self, partition: TopicIdPartition, why: str) -> None:
+        """All locks of this partition are gone."""
+        acquisitions = self._by_partition.get(partition, {})
+        self.lose([r for a in acquisitions.values() for r in a.records.values()], why)
+
+    def lose_node(self, node: Node, why: str) -> None:
+        """All locks of this broker are gone, because the session's connection is closed."""
+        for acquisition in [a for a in self._acquisitions.values() if a.node == node]:
+            self.lose(list(acquisition.records.values()), why)
+
+    def take_lost(self) -> list[HeldRecord]:
+        """The records whose handlers are to be cancelled, since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    # --- locks ---------------------------------------------------------------------------------
+
+    def _check_by(self, at: float) -> None:
+        if at < self._check_at:
+            self._check_at = at
+            self._outbox.set_timer(_TIMER, at, self.check_locks)
+
+    def check_locks(self, now: float) -> None:
+        """Lose what has passed, and renew what is due. Called at each event, and by a timer."""
+        if now < self._check_at:
+            return
+        self._check_at = float("inf")
+        self._outbox.cancel_timer(_TIMER)
+        for acquisition in list(self._acquisitions.values()):
+            passed = [r for r in acquisition.records.values() if r.deadline <= now]
+            self.lose(passed, "the lock has passed")
+            if acquisition.records and acquisition.renew_at <= now:
+                self._reactions.locks_due(acquisition.to_renew(now))
+        due = min(
+            (min(a.renew_at, a.deadline) for a in self._acquisitions.values()),
+            default=float("inf"),
+        )
+        if due != float("inf"):
+            self._check_by(max(due, now + _LEAST_CHECK))

@@ -1,0 +1,481 @@
+"""One share session: the records that this member acquires from one broker, and acknowledges there.
+
+At most one request is outstanding. A second one beside a waiting ShareFetch would have the broker
+acquire records for a response that it then refuses: they would be locked for nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from asyncrevoke.client import log_events
+from asyncrevoke.client.backoff import Backoff
+from asyncrevoke.client.core.io.effects import Channel, Failed, ResetConnection
+from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
+from asyncrevoke.client.core.share.acknowledgements import (
+    AcknowledgedRange,
+    Acknowledgements,
+    to_partition,
+)
+from asyncrevoke.client.core.share.acquired_records import (
+    offsets_without_records,
+    read_acquired,
+)
+from asyncrevoke.client.core.share.error_table import (
+    AcknowledgeErrorAction,
+    PartitionErrorAction,
+    SessionErrorAction,
+    acknowledge_error_action,
+    partition_error_action,
+    session_error,
+    session_error_action,
+)
+from asyncrevoke.client.core.share.state_table import (
+    SESSION_TRANSITIONS,
+    SessionState,
+    SessionTransition,
+)
+from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.client.protocol.share_messages import (
+    CLOSE_SESSION,
+    OPEN_SESSION,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    SharePartition,
+    TopicIdPartition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.io.effects import Node
+    from asyncrevoke.client.core.io.outbox import Outbox, Reply
+    from asyncrevoke.client.core.share.held_records import HeldRecords
+    from asyncrevoke.client.core.share.reactions import ShareReactions
+    from asyncrevoke.client.protocol.records import RecordDecoder
+    from asyncrevoke.client.protocol.share_messages import ShareFetchedPartition
+
+_FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 2.0
+_FIRST_PARTITION_BACKOFF = 0.5
+_LONGEST_PARTITION_BACKOFF = 5.0
+# A waiting ShareFetch is not woken by records that are released, and delays acknowledgements.
+_LONG_WAIT = 0.5
+_SHORT_WAIT = 0.1
+# Records of a batch in the response; smaller ones split what is acquired, and nothing else.
+_BATCH_SIZE = 2**31 - 1
+_OPENED_BATCH = 2**15
+_NO_PARTITIONS: Mapping[TopicIdPartition, str] = {}
+
+
+class _Outstanding(NamedTuple):
+    sent_at: float
+    epoch: int
+    acknowledged: dict[TopicIdPartition, list[AcknowledgedRange]]
+    # What the request adds to the session.
+    partitions: frozenset[TopicIdPartition]
+    forgotten: frozenset[TopicIdPartition]
+    # How many records it may acquire.
+    wanted: int
+
+
+class ShareSession:
+    """``fetched`` are the partitions to fetch from ``node``, with the names of their topics.
+
+    :meth:`plan` sends the next request, if there is one to send.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        config: ConsumerConfig,
+        node: Node,
+        member_id: str,
+        held: HeldRecords,
+        decode: RecordDecoder,
+        reactions: ShareReactions,
+    ) -> None:
+        self._outbox = outbox
+        self._config = config
+        self._group_id = config.group_id or ""
+        self._member_id = member_id
+        self._held = held
+        self._decode = decode
+        self._reactions = reactions
+        self.node = node
+        self.state = SessionState.CLOSED
+        self.acknowledgements = Acknowledgements(outbox, held)
+        self.fetched: Mapping[TopicIdPartition, str] = _NO_PARTITIONS
+        self._names: dict[TopicIdPartition, str] = {}
+        # What the broker has in the session.
+        self._partitions: set[TopicIdPartition] = set()
+        self._epoch = OPEN_SESSION
+        self._outstanding: _Outstanding | None = None
+        self._not_before = float("-inf")
+        self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+        # Partitions that are not fetched before a time, and how long the next delay is.
+        self._delayed: dict[TopicIdPartition, float] = {}
+        self._delays: dict[TopicIdPartition, Backoff] = {}
+        self._closing = False
+
+    @property
+    def _timer(self) -> str:
+        return f"share-session-{self.node.node_id}-{self.node.address}"
+
+    @property
+    def reserved(self) -> int:
+        """How many records the outstanding request may acquire."""
+        return 0 if self._outstanding is None else self._outstanding.wanted
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is outstanding, acquired or to be acknowledged."""
+        return (
+            self._outstanding is None
+            and not self.acknowledgements
+            and not self._held.of_node(self.node)
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended, and nothing is outstanding."""
+        return self.state is SessionState.CLOSED and self._outstanding is None
+
+    def set_partitions(self, partitions: Mapping[TopicIdPartition, str]) -> None:
+        """Fetch these from now on, with the names of their topics."""
+        self.fetched = partitions
+        if partitions:
+            self._closing = False
+        self._names.update(partitions)
+        for partition in self._delayed.keys() - partitions.keys():
+            del self._delayed[partition]
+            self._delays.pop(partition, None)
+
+    # --- sending -------------------------------------------------------------------------------
+
+    def plan(self, now: float, room: int, *, may_acquire: bool) -> None:
+        """Send what is due: acknowledgements, and a fetch of at most ``room`` records."""
+        if self._outstanding is not None:
+            return
+        if now < self._not_before:
+            self._outbox.set_timer(self._timer, self._not_before, self._wake)
+            return
+        due = self._due(now)
+        wants = may_acquire and not self._closing and bool(due)
+        match self.state:
+            case SessionState.CLOSED if self._closing and not self.acknowledgements:
+                pass
+            case SessionState.CLOSED if wants or self.acknowledgements:
+                self._open(now, due if wants else {}, max(room, 1))
+            case SessionState.OPEN if self._closing and self._may_close:
+                self._close(now)
+            case SessionState.OPEN:
+                self._continue(now, due, room if wants else 0)
+            case _:
+                pass
+
+    @property
+    def _may_close(self) -> bool:
+        return not self.acknowledgements.renews
+
+    def _wake(self, _now: float) -> None:
+        """The core plans after each event."""
+
+    def _due(self, now: float) -> dict[TopicIdPartition, str]:
+        if not self._delayed:
+            return dict(self.fetched)
+        waiting = {partition for partition, until in self._delayed.items() if now < until}
+        if waiting:
+            next_at = min(self._delayed[partition] for partition in waiting)
+            self._outbox.set_timer(self._timer, next_at, self._wake)
+        return {p: name for p, name in self.fetched.items() if p not in waiting}
+
+    def _open(self, now: float, due: Mapping[TopicIdPartition, str], room: int) -> None:
+        """Open with all partitions. The first fetch of a partition sets the group's start offset,
+        if it may acquire a record; no acknowledgement may be in it."""
+        self._transition(SessionTransition.OPEN)
+        self._epoch = OPEN_SESSION
+        self._partitions.clear()
+        # To acknowledge what was acquired before, a session needs a partition.
+        partitions = frozenset(due) or frozenset(self.acknowledgements.partitions)
+        wanted = min(room, _OPENED_BATCH) if due else 0
+        self._fetch(now, {}, partitions, frozenset(), wanted, wait=0.0)
+
+    def _continue(self, now: float, due: Mapping[TopicIdPartition, str], room: int) -> None:
+        acknowledgements = self.acknowledgements
+        # Renewals fetch nothing; acknowledgements of partitions that are fetched no more would add
+        # these to the session again.
+        elsewhere = any(partition not in due for partition in acknowledgements.partitions)
+        if acknowledgements.renews or elsewhere or (acknowledgements and room <= 0):
+            taken = acknowledgements.take(lambda _: True, renewals=True)
+            if taken:
+                self._acknowledge(now, taken, self._epoch)
+                return
+        if room <= 0:
+            return
+        taken = acknowledgements.take(due.__contains__, renewals=False)
+        added = frozenset(due.keys() - self._partitions)
+        gone = frozenset(
+            partition
+            for partition in self._partitions - due.keys()
+            if not self._held.has(partition) or partition in self._delayed
+        )
+        wait = _SHORT_WAIT if self._held.of_node(self.node) else _LONG_WAIT
+        self._fetch(now, taken, added, gone, room, wait=min(wait, self._config.fetch_max_wait))
+
+    def _fetch(
+        self,
+        now: float,
+        taken: dict[TopicIdPartition, list[AcknowledgedRange]],
+        added: frozenset[TopicIdPartition],
+        forgotten: frozenset[TopicIdPartition],
+        wanted: int,
+        *,
+        wait: float,
+    ) -> None:
+        partitions = [to_partition(partition, taken[partition]) for partition in taken]
+        partitions += [SharePartition(partition=p) for p in sorted(added - taken.keys())]
+        request = ShareFetchRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            session_epoch=self._epoch,
+            partitions=tuple(partitions),
+            forgotten=tuple(sorted(forgotten)),
+            max_wait=wait,
+            min_bytes=1,
+            max_bytes=self._config.fetch_max_bytes,
+            max_records=wanted,
+            batch_size=_BATCH_SIZE,
+            exact=True,
+        )
+        self._send(now, request, taken, added, forgotten, wanted)
+
+    def _acknowledge(
+        self, now: float, taken: dict[TopicIdPartition, list[AcknowledgedRange]], epoch: int
+    ) -> None:
+        request = ShareAcknowledgeRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            session_epoch=epoch,
+            partitions=tuple(to_partition(partition, taken[partition]) for partition in taken),
+        )
+        self._send(now, request, taken, frozenset(), frozenset(), 0)
+
+    def _send(
+        self,
+        now: float,
+        request: ShareFetchRequest | ShareAcknowledgeRequest,
+        taken: dict[TopicIdPartition, list[AcknowledgedRange]],
+        added: frozenset[TopicIdPartition],
+        forgotten: frozenset[TopicIdPartition],
+        wanted: int,
+    ) -> None:
+        self._outbox.cancel_timer(self._timer)
+        sent = _Outstanding(now, request.session_epoch, taken, added, forgotten, wanted)
+        self._outstanding = sent
+        self._outbox.send(
+            request,
+            self.node,
+            Channel.SHARE,
+            self._config.request_timeout,
+            lambda later, reply: self._response_received(later, sent, reply),
+        )
+
+    # --- closing -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Acquire nothing more. The next :meth:`plan` closes it, with its acknowledgements."""
+        self._closing = True
+
+    def _close(self, now: float) -> None:
+        """Send the last acknowledgements; what is still acquired is released."""
+        self._transition(SessionTransition.CLOSE)
+        taken = self.acknowledgements.take(lambda _: True, renewals=False)
+        self._acknowledge(now, taken, CLOSE_SESSION)
+
+    # --- responses -----------------------------------------------------------------------------
+
+    def _response_received(self, now: float, sent: _Outstanding, reply: Reply) -> None:
+        self._outstanding = None
+        match reply:
+            case ShareFetchResponse(error=ErrorCode.none):
+                self._opened(sent)
+                self._fetched(now, sent, reply)
+            case ShareAcknowledgeResponse(error=ErrorCode.none):
+                self._opened(sent)
+                errors = {entry.partition: entry.error for entry in reply.partitions}
+                self._acknowledged(now, sent, errors, reply.lock_timeout)
+            case ShareFetchResponse() | ShareAcknowledgeResponse():
+                self._rejected(now, sent, reply.error, reply.detail)
+            case Failed() as failed if failed.kind in FATAL_FAILURES:
+                self._connection_lost(now, sent, failed.detail)
+                self._reactions.share_failed(fatal_error(failed))
+            case Failed(kind=kind, detail=detail):
+                self._connection_lost(now, sent, detail or kind.value)
+            case _:
+                self._connection_lost(now, sent, f"unexpected response {type(reply).__name__}")
+        if self.is_closed and self._closing:
+            self._reactions.session_ended()
+
+    def _opened(self, sent: _Outstanding) -> None:
+        """The broker has taken the request: its epoch, partitions and what it forgets count."""
+        self._backoff.succeeded()
+        if sent.epoch == CLOSE_SESSION:
+            self._transition(SessionTransition.CLOSED)
+            return
+        if self.state is SessionState.OPENING:
+            self._transition(SessionTransition.OPENED)
+        # Epochs count from 1 again after the largest one.
+        self._epoch = 1 if sent.epoch == 2**31 - 1 else sent.epoch + 1
+        self._partitions -= sent.forgotten
+        self._partitions |= sent.partitions
+
+    def _rejected(self, now: float, sent: _Outstanding, error: ErrorCode, detail: str) -> None:
+        action = session_error_action(error)
+        if action is SessionErrorAction.FAIL:
+            self._connection_lost(now, sent, error.name)
+            self._reactions.share_failed(session_error(self._group_id, error, detail))
+            return
+        self._outbox.emit(
+            log_events.SHARE_REQUEST_REJECTED,
+            node=self.node.node_id,
+            error=error.name,
+            detail=detail,
+        )
+        if action is SessionErrorAction.REFUSED:
+            for partition, ranges in sent.acknowledged.items():
+                self.acknowledgements.refused(partition, ranges)
+            self._delay(now)
+            if sent.epoch in (OPEN_SESSION, CLOSE_SESSION):
+                self._transition(SessionTransition.EPOCH_UNKNOWN)
+            return
+        for partition, ranges in sent.acknowledged.items():
+            # They can be sent again in a new session; those that were applied are then refused.
+            self.acknowledgements.returned(partition, ranges)
+        self._transition(SessionTransition.EPOCH_UNKNOWN)
+        if action is SessionErrorAction.OPEN_LATER:
+            self._reactions.leader_unknown(now, f"ShareFetch: {error.name}")
+            self._delay(now)
+        if self._closing:
+            self._give_up()
+
+    def _connection_lost(self, now: float, sent: _Outstanding, why: str) -> None:
+        """The session has ended with its connection, and so have all locks."""
+        self._outbox.put(ResetConnection(self.node, Channel.SHARE))
+        for ranges in sent.acknowledged.values():
+            self.acknowledgements.no_response(ranges)
+        self.acknowledgements.clear()
+        self._held.lose_node(self.node, f"the connection of the session is closed: {why}")
+        self._transition(SessionTransition.CONNECTION_LOST)
+        self._reactions.leader_unknown(now, f"broker {self.node.node_id} does not respond")
+        self._delay(now)
+
+    def _give_up(self) -> None:
+        """While closing, a session is not opened again: what is acquired returns by itself."""
+        self.acknowledgements.clear()
+        self._held.lose_node(self.node, "the session has ended while closing")
+
+    def leave(self) -> None:
+        """The time to close is over: drop the connection, which releases what is acquired."""
+        outstanding, self._outstanding = self._outstanding, None
+        if outstanding is not None:
+            for ranges in outstanding.acknowledged.values():
+                self.acknowledgements.no_response(ranges)
+        self._outbox.put(ResetConnection(self.node, Channel.SHARE))
+        self._transition(SessionTransition.CONNECTION_LOST)
+        self._give_up()
+
+    def _transition(self, transition: SessionTransition) -> None:
+        self.state = SESSION_TRANSITIONS[self.state, transition]
+
+    def _delay(self, now: float) -> None:
+        self._not_before = now + self._backoff.failed()
+
+    def _acknowledged(
+        self,
+        now: float,
+        sent: _Outstanding,
+        errors: Mapping[TopicIdPartition, ErrorCode],
+        lock_timeout: float,
+    ) -> None:
+        for partition, ranges in sent.acknowledged.items():
+            error = errors.get(partition, ErrorCode.unknown_server_error)
+            if error is ErrorCode.none:
+                self.acknowledgements.applied(ranges, sent.sent_at, lock_timeout)
+                continue
+            match acknowledge_error_action(error):
+                case AcknowledgeErrorAction.SPLIT:
+                    self.acknowledgements.refused(partition, ranges)
+                case AcknowledgeErrorAction.LEADER_MOVED:
+                    self._leader_moved(now, partition, error)
+                case AcknowledgeErrorAction.LOSE:
+                    self.acknowledgements.no_response(ranges)
+
+    def _leader_moved(self, now: float, partition: TopicIdPartition, error: ErrorCode) -> None:
+        """Locks are not stored: the new leader delivers what was not acknowledged."""
+        self.acknowledgements.drop(partition)
+        self._held.lose_partition(partition, f"the broker responds {error.name}")
+        self._delay_partition(now, partition)
+        self._reactions.leader_unknown(now, f"ShareFetch: {error.name}")
+
+    def _delay_partition(self, now: float, partition: TopicIdPartition) -> None:
+        backoff = self._delays.setdefault(
+            partition, Backoff(_FIRST_PARTITION_BACKOFF, _LONGEST_PARTITION_BACKOFF)
+        )
+        self._delayed[partition] = now + backoff.failed()
+
+    # --- records -------------------------------------------------------------------------------
+
+    def _fetched(self, now: float, sent: _Outstanding, reply: ShareFetchResponse) -> None:
+        acknowledged = {entry.partition: entry.acknowledge_error for entry in reply.partitions}
+        self._acknowledged(now, sent, acknowledged, reply.lock_timeout)
+        for fetched in reply.partitions:
+            if fetched.error is ErrorCode.none:
+                if fetched.acquired:
+                    self._acquired(now, sent.sent_at, reply.lock_timeout, fetched)
+                if fetched.partition in self._delayed:
+                    del self._delayed[fetched.partition]
+                self._delays.pop(fetched.partition, None)
+                continue
+            match partition_error_action(fetched.error):
+                case PartitionErrorAction.LEADER_MOVED:
+                    self._leader_moved(now, fetched.partition, fetched.error)
+                case PartitionErrorAction.NO_ACCESS:
+                    self._delay_partition(now, fetched.partition)
+                    self._reactions.partition_denied(self._names.get(fetched.partition, ""))
+                case PartitionErrorAction.RETRY:
+                    self._delay_partition(now, fetched.partition)
+                    self._outbox.emit(
+                        log_events.SHARE_PARTITION_RETRIED,
+                        topic=self._names.get(fetched.partition, ""),
+                        partition=fetched.partition.partition,
+                        error=fetched.error.name,
+                    )
+
+    def _acquired(
+        self, now: float, sent_at: float, lock_timeout: float, fetched: ShareFetchedPartition
+    ) -> None:
+        partition = fetched.partition
+        topic = self._names.get(partition)
+        if topic is None:
+            return  # it was not requested
+        acquisition = self._held.acquire(topic, partition, self.node, sent_at, lock_timeout)
+        found = read_acquired(self._decode, topic, fetched, acquisition.number)
+        if found.corrupt:
+            self._delay_partition(now, partition)
+            self._outbox.emit(
+                log_events.SHARE_BATCH_CORRUPT,
+                topic=topic,
+                partition=partition.partition,
+                offset=found.end,
+                reason=found.corrupt,
+            )
+        ranges = fetched.acquired
+        held = self._held.add(acquisition, found.records, ranges, sent_at + lock_timeout)
+        for first, last in offsets_without_records(ranges, held, found.end):
+            self.acknowledgements.gap(partition, first, last)
+        if held:
+            self._reactions.records_acquired(now, held)

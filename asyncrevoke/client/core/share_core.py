@@ -1,0 +1,384 @@
+"""The consumer of a share group (KIP-932) without I/O: what follows from what, and its parts.
+
+It has no partition of its own, no offset and no revocation. What it must know is the lock of each
+acquired record. It is driven as :class:`asyncrevoke.client.core.core.Core` is, and shares with it
+the outbox, the metadata and the search for the coordinator.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client import log_events
+from asyncrevoke.client.core.io.effects import CompleteRequest, Effect, Event, Node
+from asyncrevoke.client.core.io.link_silence import silence_timeout_of
+from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.membership.share.member import ShareGroupMembership
+from asyncrevoke.client.core.metadata.brokers import SilentBrokers
+from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
+from asyncrevoke.client.core.metadata.coordinator import Coordinator
+from asyncrevoke.client.core.metadata.missing_topics import OutputTopics
+from asyncrevoke.client.core.share.held_records import HeldRecords
+from asyncrevoke.client.core.share.session import ShareSession
+from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
+from asyncrevoke.client.errors import FatalError, TopicAuthorizationError
+from asyncrevoke.client.model import GroupMetadata, TopicPartition
+from asyncrevoke.client.protocol.share_messages import AcknowledgeType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.io.deadline import Deadline
+    from asyncrevoke.client.core.share.acquisition import HeldRecord
+    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.protocol.records import RecordDecoder
+    from asyncrevoke.client.protocol.share_messages import TopicIdPartition
+
+_CLOSE_TIMER = "share-close"
+_RELEASE_TIMER = "share-release"
+# A fetch waits until so many slots are free, so that it does not fetch a batch for each record.
+_PART_OF_SLOTS = 4
+_STATES = {
+    AcknowledgeType.ACCEPT: RecordTransition.ACCEPT,
+    AcknowledgeType.REJECT: RecordTransition.REJECT,
+    AcknowledgeType.RELEASE: RecordTransition.RELEASE,
+}
+
+
+class ShareCore:
+    """One consumer of a share group, on paper: :meth:`handle` takes events, other methods are calls
+    of the user, and :meth:`take_effects` returns what is to be done.
+
+    At most ``concurrency`` records are acquired that run or are about to, and ``max_in_flight``
+    with those that wait. No record is acknowledged but by :meth:`accept`, :meth:`reject`,
+    :meth:`release` or :meth:`wait`.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        bootstrap: Sequence[Node],
+        decode: RecordDecoder,
+        topics: Iterable[str],
+        *,
+        member_id: str,
+        concurrency: int,
+        max_in_flight: int,
+    ) -> None:
+        """``member_id`` has at most 36 characters, and no other consumer has it."""
+        self._config = config
+        self._decode = decode
+        self._topics = frozenset(topics)
+        self._concurrency = concurrency
+        self._max_in_flight = max_in_flight
+        self.outbox = outbox = Outbox(silence_timeout_of(config))
+        output_topics = OutputTopics(outbox, bootstrap[0])
+        self.cluster = ClusterMetadata(outbox, config, bootstrap, output_topics, self)
+        self.coordinator = Coordinator(outbox, config, self.cluster, self)
+        self.silent_brokers = SilentBrokers(outbox, self.cluster, self.coordinator)
+        self.membership = ShareGroupMembership(outbox, config, self.coordinator, member_id, self)
+        self.held = HeldRecords(outbox, self)
+        self._sessions: dict[Node, ShareSession] = {}
+        self._ready: list[Record] = []
+        self._errors: list[Exception] = []
+        self.fatal: FatalError | None = None
+        # Records to release, by the time when that is due.
+        self._releases: list[tuple[float, int, HeldRecord]] = []
+        self._order = count()
+        self._calls = 0
+        self._close_call: int | None = None
+        self._deadline: Deadline | None = None
+        self._left = False
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """Send the first requests, and join."""
+        self.cluster.want(now, self._topics)
+        self.cluster.start(now)
+        self.membership.join(now, self._topics)
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        """Handle one event, and return all effects since the last call."""
+        # Before the event: a response that comes after its lock has passed counts no more.
+        self.held.check_locks(now)
+        self.silent_brokers.handle(now, event)
+        self.outbox.route(now, event)
+        return self.take_effects(now)
+
+    def take_effects(self, now: float) -> list[Effect]:
+        """All effects since the last call, and those of what follows."""
+        self.held.check_locks(now)
+        if self._deadline is not None:
+            self._go_on_closing(now, self._deadline)
+        self._plan(now)
+        return self.outbox.take()
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether anything follows from the calls since the last :meth:`take_effects`."""
+        return True
+
+    def _plan(self, now: float) -> None:
+        may_acquire = self._deadline is None and self.membership.may_acquire(now)
+        sessions = list(self._sessions.values())
+        idle = sum(1 for session in sessions if not session.reserved and session.fetched)
+        for session in sessions:
+            if not session.fetched and session.is_idle:
+                session.close()
+            session.plan(now, self._room(idle), may_acquire=may_acquire)
+
+    def _room(self, sessions: int) -> int:
+        """How many records the next fetch of one of so many sessions may acquire."""
+        reserved = sum(session.reserved for session in self._sessions.values())
+        in_slots = self.held.in_slots + reserved
+        room = min(self._concurrency - in_slots, self._max_in_flight - len(self.held) - reserved)
+        if room <= 0 or (in_slots and room < self._concurrency // _PART_OF_SLOTS):
+            return 0
+        return -(-room // max(sessions, 1))
+
+    # --- metadata and membership -----------------------------------------------------------------
+
+    def topics_changed(self, now: float) -> None:
+        self._find_leaders(now)
+
+    def metadata_refreshed(self, now: float) -> None:
+        self._find_leaders(now)
+
+    def failed(self, now: float, error: Exception) -> None:
+        del now  # what follows from an error needs no time
+        self.share_failed(error)
+
+    def partitions_assigned(self, now: float) -> None:
+        self._find_leaders(now)
+
+    def _find_leaders(self, now: float) -> None:
+        """Distribute the assigned partitions to the sessions of their leaders."""
+        names = self.cluster.names_by_id()
+        fetched: dict[Node, dict[TopicIdPartition, str]] = {}
+        unknown = False
+        for partition in sorted(self.membership.assigned):
+            topic = names.get(partition.topic_id)
+            leader = (
+                None
+                if topic is None
+                else self.cluster.leader(TopicPartition(topic, partition.partition))
+            )
+            if topic is None or leader is None:
+                unknown = True
+                continue
+            node = leader[0]
+            fetched.setdefault(node, {})[partition] = topic
+            for other in self._sessions.values():
+                if other.node != node and partition in other.fetched:
+                    other.acknowledgements.drop(partition)
+                    self.held.lose_partition(partition, "the leader has moved")
+        for node in fetched.keys() - self._sessions.keys():
+            self._sessions[node] = ShareSession(
+                self.outbox,
+                self._config,
+                node,
+                self.membership.member_id,
+                self.held,
+                self._decode,
+                self,
+            )
+        for node, session in self._sessions.items():
+            session.set_partitions(fetched.get(node, {}))
+        if unknown:
+            self.cluster.refresh(now, "a partition of the share group has no known leader")
+
+    def group_left(self) -> None:
+        self._left = True
+        self._end_close()
+
+    def membership_failed(self, error: FatalError) -> None:
+        self.share_failed(error)
+
+    def listener_called(self, _now: float, _instance_ids: Sequence[int]) -> None:
+        """Nothing follows: no partition is owned, and the core notifies no listener."""
+
+    def group_metadata(self) -> GroupMetadata:
+        """The identity of this member in the group; the generation is its member epoch."""
+        member = self.membership
+        return GroupMetadata(self._config.group_id or "", member.epoch, member.member_id)
+
+    # --- parts below -----------------------------------------------------------------------------
+
+    def records_acquired(self, now: float, records: Sequence[Record]) -> None:
+        if self._deadline is not None:
+            for record in records:
+                self.release(now, record)
+            return
+        self._ready += records
+        self.outbox.wake()
+
+    def records_lost(self) -> None:
+        self.outbox.wake()
+
+    def locks_due(self, records: Sequence[HeldRecord]) -> None:
+        for record in records:
+            session = self._sessions.get(record.acquisition.node)
+            if session is not None:
+                session.acknowledgements.renew((record,))
+
+    def leader_unknown(self, now: float, reason: str) -> None:
+        self.cluster.refresh(now, reason)
+
+    def session_ended(self) -> None:
+        for node in [n for n, s in self._sessions.items() if s.is_closed and not s.fetched]:
+            del self._sessions[node]
+
+    def partition_denied(self, topic: str) -> None:
+        self.share_failed(
+            TopicAuthorizationError(
+                [], f"not authorized to read topic {topic!r}: grant DESCRIBE and READ on it"
+            ),
+        )
+
+    def share_failed(self, error: Exception) -> None:
+        if not isinstance(error, FatalError):
+            self._errors.append(error)
+        elif self.fatal is None:
+            self.fatal = error
+            self.outbox.emit(log_events.FATAL_ERROR, error=str(error))
+        self.outbox.wake()
+
+    # --- records ---------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> list[Record]:
+        """The records that were acquired since the last call. Raises an error once; a fatal error
+        each time."""
+        if self.fatal is not None:
+            raise self.fatal
+        if self._errors:
+            raise self._errors.pop(0)
+        self.held.check_locks(now)
+        ready, self._ready = self._ready, []
+        return [record for record in ready if self.held.find(record) is not None]
+
+    def begin(self, now: float, record: Record) -> bool:
+        """A handler is about to be called for this record; False if its lock has passed."""
+        self.held.check_locks(now)
+        held = self.held.find(record)
+        if held is None or held.deadline <= now or not held.can(RecordTransition.START):
+            return False
+        self.held.change(held, RecordTransition.START)
+        return True
+
+    def accept(self, now: float, record: Record) -> bool:
+        """The record is handled, and its results are acknowledged; False if its lock has passed."""
+        return self._acknowledge(now, record, AcknowledgeType.ACCEPT)
+
+    def reject(self, now: float, record: Record) -> bool:
+        """The record is not to be delivered again; False if its lock has passed."""
+        return self._acknowledge(now, record, AcknowledgeType.REJECT)
+
+    def release(self, now: float, record: Record) -> bool:
+        """The record is to be delivered again at once, to any member; False if its lock has
+        passed."""
+        return self._acknowledge(now, record, AcknowledgeType.RELEASE)
+
+    def wait(self, now: float, record: Record, *, release_after: float | None = None) -> bool:
+        """The record waits for its next attempt, or is released after so many seconds: it uses no
+        slot, and its lock is renewed. False if its lock has passed."""
+        held = self.held.find(record)
+        if held is None or held.deadline <= now or not held.can(RecordTransition.WAIT):
+            return False
+        self.held.change(held, RecordTransition.WAIT)
+        if release_after is not None:
+            heapq.heappush(self._releases, (now + release_after, next(self._order), held))
+            self.outbox.set_timer(_RELEASE_TIMER, self._releases[0][0], self._release_due)
+        return True
+
+    def delivery_count(self, record: Record) -> int | None:
+        """How often the record was delivered, this time included, as far as the leader knows; None
+        if its lock has passed."""
+        held = self.held.find(record)
+        return None if held is None else held.delivery_count
+
+    def lock_deadline(self, record: Record) -> float | None:
+        """When the lock passes, unless it is renewed; None if it has."""
+        held = self.held.find(record)
+        return None if held is None else held.deadline
+
+    def take_lost(self) -> list[tuple[int, int]]:
+        """The tracker ids and offsets of records whose handlers are to be cancelled."""
+        return [(record.acquisition.number, record.offset) for record in self.held.take_lost()]
+
+    def _acknowledge(self, now: float, record: Record, kind: AcknowledgeType) -> bool:
+        held = self.held.find(record)
+        if held is None:
+            return False
+        return self._end(now, held, kind)
+
+    def _end(self, now: float, held: HeldRecord, kind: AcknowledgeType) -> bool:
+        if held.deadline <= now or not held.can(_STATES[kind]):
+            return False
+        session = self._sessions.get(held.acquisition.node)
+        assert session is not None, "a session ends when nothing of it is acquired"
+        self.held.change(held, _STATES[kind])
+        session.acknowledgements.end(held, kind)
+        return True
+
+    def _release_due(self, now: float) -> None:
+        while self._releases and self._releases[0][0] <= now:
+            _, _, held = heapq.heappop(self._releases)
+            if held.state is RecordState.WAITING:
+                self._end(now, held, AcknowledgeType.RELEASE)
+        if self._releases:
+            self.outbox.set_timer(_RELEASE_TIMER, self._releases[0][0], self._release_due)
+
+    # --- closing ---------------------------------------------------------------------------------
+
+    def close(self, now: float, deadline: Deadline) -> int:
+        """Release what has not started, wait for what runs until ``deadline.work``, close the
+        sessions, and leave the group. Completes the call by ``deadline.end``."""
+        self._calls += 1
+        self._close_call, self._deadline = self._calls, deadline
+        for held in self.held.all():
+            if held.state in (RecordState.HELD, RecordState.WAITING):
+                self._end(now, held, AcknowledgeType.RELEASE)
+        self._ready.clear()
+        self.outbox.set_timer(_CLOSE_TIMER, deadline.work, self._close_timer)
+        return self._calls
+
+    def _close_timer(self, now: float) -> None:
+        """What closing waits for has no more time; the next steps follow after the event."""
+
+    def _go_on_closing(self, now: float, deadline: Deadline) -> None:
+        if self._close_call is None:
+            return
+        if self.held.count(RecordState.RUNNING) and now < deadline.work:
+            return
+        for held in self.held.all():
+            if held.can(RecordTransition.RELEASE):
+                self._end(now, held, AcknowledgeType.RELEASE)
+        for session in list(self._sessions.values()):
+            session.close()
+            if now >= deadline.commits and not session.is_closed:
+                session.leave()
+        if all(session.is_closed for session in self._sessions.values()):
+            self._leave(now, deadline)
+        else:
+            self.outbox.set_timer(_CLOSE_TIMER, deadline.commits, self._close_timer)
+
+    def _leave(self, now: float, deadline: Deadline) -> None:
+        if now >= deadline.end:
+            self.membership.stop()
+            self._end_close()
+        elif not self._left and not self._leaving:
+            self._leaving = True
+            self.outbox.set_timer(_CLOSE_TIMER, deadline.end, self._close_timer)
+            self.membership.leave(now)
+
+    _leaving = False
+
+    def _end_close(self) -> None:
+        if self._close_call is not None:
+            self.outbox.put(CompleteRequest(self._close_call))
+            self._close_call = None
+            self.cluster.stop()
