@@ -15,15 +15,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.commit.committer import RETRY_TIMER, Committer, InFlightCommit
 from asyncrevoke.client.core.commit.error_table import COMMIT_ERRORS, CommitErrorAction
+from asyncrevoke.client.core.commit.fitting_records import (
+    Finished,
+    TransactionRoom,
+    kept_to,
+    last_offset,
+    offsets_of,
+    that_fit,
+    that_never_fit,
+    whole_map,
+)
 from asyncrevoke.client.core.io.effects import Node, TransactionDue
-from asyncrevoke.client.core.partition.completion_map import LONGEST, encode
 from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
-from asyncrevoke.client.core.partition.truncated_tracker import TruncatedTracker
 from asyncrevoke.client.model import GroupMetadata
 from asyncrevoke.client.protocol.messages import CommitEntry, ErrorCode
 
@@ -36,10 +44,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.errors import PartitionsError
     from asyncrevoke.client.model import TopicPartition
 
-# The offset of a finished record, or those of records that enter a transaction together.
-Finished: TypeAlias = int | tuple[int, ...]
-# Characters of a map that offsets without a record may need later.
-_ROOM: Final = 16
 _UNKNOWN_NODE: Final = Node(-1, "", 0)
 
 
@@ -86,11 +90,20 @@ class TransactionalCommitter(Committer):
     _composed: ComposedOffsets | None = None
     _revocation: Revocation
     _returned_records: ReturnedRecords
+    # The last state of a partition in which none of its finished records fitted: another partition
+    # that commits often costs no search in this one.
+    _none_fitted: dict[PartitionInstance, tuple[object, ...]]
 
     def compose_with(self, revocation: Revocation, returned_records: ReturnedRecords) -> None:
         """Set the parts that are made after this one."""
         self._revocation = revocation
         self._returned_records = returned_records
+        self._none_fitted = {}
+
+    def forget(self, instance: PartitionInstance) -> None:
+        """The instance has ended: commit nothing of it any more."""
+        super().forget(instance)
+        self._none_fitted.pop(instance, None)
 
     # --- what to commit --------------------------------------------------------------------------
 
@@ -116,7 +129,7 @@ class TransactionalCommitter(Committer):
         """What to commit for a state of its tracker, whose completion map is ``metadata`` if it is
         known; None if the broker holds it. ``force``: also then."""
         if metadata is None:
-            metadata = _map(tracker, LONGEST)
+            metadata = whole_map(tracker)
         point = tracker.commit_point
         is_held = point == instance.committed_offset and metadata == instance.committed_map
         if metadata is None or (is_held and not (force or instance.commit_required)):
@@ -160,9 +173,11 @@ class TransactionalCommitter(Committer):
         finished: Mapping[int, Sequence[Finished]],
         *,
         with_batch: bool = False,
+        room: TransactionRoom | None = None,
     ) -> ComposedOffsets | None:
-        """What the next transaction commits, of these finished records by tracker id;
-        ``with_batch``: and all records of the last poll result that no task runs.
+        """What the next transaction commits, of these finished records by tracker id, with those of
+        a tracker in order; ``with_batch``: and all records of the last poll result that no task
+        runs. ``room``: how many of them it takes, None: all.
 
         None if none can begin now: another :class:`TransactionDue` follows when it can.
         """
@@ -189,15 +204,27 @@ class TransactionalCommitter(Committer):
             batch,
             is_delayed=len(ready) < len(live),
         )
-        sources: dict[PartitionInstance, dict[int, Sequence[Finished]]] = {}
+        sources: dict[PartitionInstance, Mapping[int, Sequence[Finished]]] = {}
         for tracker_id, groups in finished.items():
             instance = self._assignment.instance_of(tracker_id)
             if instance is None:
                 composed.dropped[tracker_id] = range(len(groups))
             else:
-                sources.setdefault(instance, {})[tracker_id] = groups
+                sources[instance] = {**sources.get(instance, {}), tracker_id: groups}
+        if room is not None:
+            # So many finished records may be other ones in the next transaction.
+            self._none_fitted.clear()
+            # Those that have waited longest come first.
+            ready.sort(key=lambda instance: self._acknowledged_commits.get(instance, 0))
         for instance in ready:
-            self._compose(composed, instance, sources.get(instance, {}))
+            found = sources.get(instance, {})
+            if room is None:
+                self._compose(composed, instance, found)
+                continue
+            offered = room.offer(found)
+            self._compose(composed, instance, offered)
+            included = {t: composed.included[t] for t in offered if t in composed.included}
+            room.take(included, sum(len(composed.completes[t]) for t in included))
         if composed.entries:
             self._sent += 1
             self._composed = composed
@@ -209,60 +236,63 @@ class TransactionalCommitter(Committer):
         self,
         composed: ComposedOffsets,
         instance: PartitionInstance,
-        sources: dict[int, Sequence[Finished]],
+        sources: Mapping[int, Sequence[Finished]],
     ) -> None:
         """Add what can be committed of one partition."""
         tracker = instance.tracker
         if tracker is None:
             return
-        groups = list(sources.get(tracker.tracker_id, ()))
-        own = len(groups)
-        origins: list[tuple[int, int]] = []
+        own = sources.get(tracker.tracker_id, ())
+        # Of former positions: those that the present tracker counts, and the others.
+        kept: list[tuple[int, int, Finished]] = []
         others: list[tuple[int, int, Finished]] = []
         for tracker_id, former in sources.items():
             if tracker_id == tracker.tracker_id:
                 continue
-            kept_to = _kept_to(instance, tracker_id, tracker)
+            end = kept_to(instance, tracker_id, tracker)
             for index, group in enumerate(former):
-                if _last(group) < kept_to:
-                    groups.append(group)
-                    origins.append((tracker_id, index))
-                else:
-                    others.append((tracker_id, index, group))
+                (kept if last_offset(group) < end else others).append((tracker_id, index, group))
+        groups = [*own, *(group for _, _, group in kept)] if kept else own
         if instance in composed.batch:
             tracker = tracker.preview()
             tracker.complete_pending()
         limit = self._maps.limit if self._revocation.maps_are_read else 0
-        after, chosen, metadata = _that_fit(tracker, groups, limit)
+        after, chosen, metadata = self._that_fit(instance, tracker, groups, limit)
         self._maps.left_waiting(instance, tracker, len(groups) - len(chosen))
-        stuck = _that_never_fit(instance, groups[:own], chosen)
         included, dropped = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        completes = defaultdict[int, list[int]](list)
-        if not origins and chosen:
-            composed.included[tracker.tracker_id] = chosen
-            composed.completes[tracker.tracker_id] = _offsets(groups, chosen)
-        elif chosen:
-            for number in chosen:
-                source, index = (
-                    (tracker.tracker_id, number) if number < own else origins[number - own]
-                )
-                included[source].append(index)
-                completes[source] += _offsets(groups, (number,))
-        for source, index, group in others:
+        if kept:
+            for tracker_id, index, _ in (kept[n - len(own)] for n in chosen if n >= len(own)):
+                included[tracker_id].append(index)
+            chosen = [index for index in chosen if index < len(own)]
+        for tracker_id, index, group in others:
             # Of a position that is not the present one: results of records below it are visible.
-            if _last(group) < after.commit_point:
-                included[source].append(index)
-                completes[source] += _offsets((group,), (0,))
-            else:
-                dropped[source].append(index)
-        if stuck:
+            is_passed = last_offset(group) < after.commit_point
+            (included if is_passed else dropped)[tracker_id].append(index)
+        if stuck := that_never_fit(instance, own, chosen):
             dropped[tracker.tracker_id] = stuck
-        composed.included.update(included)
-        composed.completes.update(completes)
+            self._none_fitted.pop(instance, None)
         composed.dropped.update(dropped)
+        for tracker_id, indices in (*included.items(), (tracker.tracker_id, chosen)):
+            if indices:
+                composed.included[tracker_id] = indices
+                composed.completes[tracker_id] = offsets_of(sources[tracker_id], indices)
         entry = self._entry_of(instance, after, metadata, force=bool(chosen or included))
         if entry is not None:
             composed.entries[instance] = entry
+
+    def _that_fit(
+        self,
+        instance: PartitionInstance,
+        tracker: OffsetTracker,
+        groups: Sequence[Finished],
+        limit: int,
+    ) -> tuple[OffsetTracker, Sequence[int], str | None]:
+        state = (tracker.tracker_id, tracker.progress, len(groups), limit)
+        if groups and self._none_fitted.get(instance) == state:
+            return tracker, (), None
+        fitting = that_fit(tracker, groups, limit)
+        self._none_fitted[instance] = () if fitting[1] else state
+        return fitting
 
     def transaction_committed(self, now: float, composed: ComposedOffsets) -> None:
         """The transaction is committed: its records are completed."""
@@ -341,99 +371,3 @@ class TransactionalCommitter(Committer):
         self._apply_actions(now, sent, actions)
         for instance, problem in rejected:
             self._reactions.commit_rejected(now, instance, problem)
-
-
-def _map(tracker: OffsetTracker, limit: int) -> str | None:
-    """The completion map of a tracker; None if ``limit`` characters have no room for it."""
-    if tracker.is_contiguous:
-        return ""
-    encoded = encode(tracker.commit_point, tracker.completed_runs(), tracker.leader_epoch, limit)
-    return encoded.metadata if encoded.cut_at is None else None
-
-
-def _that_fit(
-    tracker: OffsetTracker, groups: Sequence[Finished], limit: int
-) -> tuple[OffsetTracker, Sequence[int], str | None]:
-    """The indices of groups that can be committed together, the tracker after that, and its
-    completion map, None if it is not known."""
-    every = range(len(groups))
-    after = _after(tracker, groups, every)
-    metadata = _map_with_room(after, limit)
-    if not groups or metadata is not None:
-        return after, every, metadata
-    # All that the commit point passes: no map lists more than before.
-    chosen: Sequence[int] = every
-    while True:
-        passed = [index for index in chosen if _last(groups[index]) < after.commit_point]
-        if len(passed) == len(chosen):
-            break
-        chosen, after = passed, _after(tracker, groups, passed)
-    known = set(chosen)
-    beyond = sorted(set(every) - known, key=lambda index: _last(groups[index]))
-    base, low, high = after, 0, len(beyond) if limit else 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        trial = _after(base, groups, beyond[:middle])
-        if (trial_map := _map_with_room(trial, limit)) is not None:
-            low, after, metadata = middle, trial, trial_map
-        else:
-            high = middle - 1
-    return after, sorted([*chosen, *beyond[:low]]), metadata
-
-
-def _that_never_fit(
-    instance: PartitionInstance, own: Sequence[Finished], chosen: Sequence[int]
-) -> list[int]:
-    """The indices of finished records that are left at a revocation when all handlers have ended:
-    the next owner handles them, since one before them was abandoned."""
-    if not instance.revoking or instance.tracker is None:
-        return []
-    finished = sum(1 if isinstance(group, int) else len(group) for group in own)
-    if instance.tracker.in_flight > finished:
-        return []
-    known = set(chosen)
-    return [index for index in range(len(own)) if index not in known]
-
-
-def _map_with_room(tracker: OffsetTracker, limit: int) -> str | None:
-    """The completion map of a tracker; None if ``limit`` characters have no room for a larger
-    one."""
-    if tracker.is_contiguous:
-        return ""
-    if limit <= _ROOM:
-        return "" if next(tracker.completed_runs(), None) is None else None
-    return _map(tracker, limit - _ROOM)
-
-
-def _after(
-    tracker: OffsetTracker, groups: Sequence[Finished], chosen: Sequence[int]
-) -> OffsetTracker:
-    """The tracker after these groups are completed."""
-    if not chosen:
-        return tracker
-    preview = tracker.preview()
-    preview.complete_all(_offsets(groups, chosen))
-    return preview
-
-
-def _offsets(groups: Sequence[Finished], chosen: Sequence[int]) -> list[int]:
-    if len(chosen) == len(groups) and set(map(type, groups)) == {int}:
-        return list(cast("Sequence[int]", groups))
-    offsets: list[int] = []
-    for index in chosen:
-        group = groups[index]
-        if isinstance(group, int):
-            offsets.append(group)
-        else:
-            offsets.extend(group)
-    return offsets
-
-
-def _last(group: Finished) -> int:
-    return group if isinstance(group, int) else max(group)
-
-
-def _kept_to(instance: PartitionInstance, tracker_id: int, tracker: OffsetTracker) -> int:
-    """The offset before which the records of a former tracker are those of the present one."""
-    former = instance.former_trackers.get(tracker_id)
-    return former.kept_by(tracker) if isinstance(former, TruncatedTracker) else 0

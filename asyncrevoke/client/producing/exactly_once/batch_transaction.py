@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from asyncrevoke.client.errors import IllegalStateError, PartitionLostError
+from asyncrevoke.client.errors import IllegalStateError, PartitionLostError, PublishError
 from asyncrevoke.client.producing.encoding import encode_record
+from asyncrevoke.client.producing.exactly_once.transaction_limit import MOST_BYTES
+from asyncrevoke.client.producing.record_batch import record_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +33,11 @@ class BatchTransaction:
         self._session = session
         self._transactions = transactions
         self._results: list[tuple[PublishedRecord, Record | None]] = []
+        self._size = 0
         self._batch: dict[TopicPartition, int] = {}
         self._state = "not entered"
+        # How many transactions of it were not written in time.
+        self.timed_out = 0
         self.lost: frozenset[TopicPartition] = frozenset()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -77,12 +82,17 @@ class BatchTransaction:
         If the partition of ``record`` is lost before the commit, the result is left out. Results
         without a ``record`` cannot be told apart: if any partition of the batch is lost, the
         transaction then fails with PartitionLostError. The other arguments are those of
-        :meth:`Producer.publish`. Raises PublishError if the value cannot be encoded, and
-        IllegalStateError outside the block.
+        :meth:`Producer.publish`. Raises PublishError if the value cannot be encoded, or the
+        transaction would have more than 32 MiB, and IllegalStateError outside the block.
         """
         if self._state != "open":
             raise IllegalStateError(f"the transaction is {self._state}: publish inside its block")
         result = encode_record(topic, value, key, headers, partition, timestamp)
+        size = self._size + record_bytes(result.key, result.value, result.headers)
+        if size > MOST_BYTES:
+            why = f"a transaction takes at most {MOST_BYTES} bytes: lower max_poll_records"
+            raise PublishError(topic, why)
+        self._size = size
         self._results.append((result, record))
 
     def results_without(self, lost: Iterable[TopicPartition]) -> list[PublishedRecord]:

@@ -12,7 +12,7 @@ from asyncrevoke.client.producing.trace_context import trace_headers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from asyncrevoke.client.core.commit.transactional_committer import Finished
+    from asyncrevoke.client.core.commit.fitting_records import Finished
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.producing.message import RecordFields
 
@@ -47,7 +47,7 @@ Entry: TypeAlias = tuple[
 
 
 class FinishedRecords:
-    """By offset tracker, in the order in which the handlers have ended.
+    """By offset tracker.
 
     ``count`` counts the records, ``size`` the bytes of their plain results and of the others' keys,
     values and headers.
@@ -122,7 +122,10 @@ class FinishedRecords:
     # --- transactions ----------------------------------------------------------------------------
 
     def offsets(self) -> dict[int, list[Finished]]:
-        """The offsets of all finished records by tracker id."""
+        """The offsets of all finished records by tracker id, in order: results of one key are
+        written in the order of its records, whose calls may have been reported in another one."""
+        for entries in self._entries.values():
+            entries.sort(key=_first_offset)
         return {
             tracker_id: [
                 tuple(record.offset for record in records)
@@ -133,31 +136,40 @@ class FinishedRecords:
             for tracker_id, entries in self._entries.items()
         }
 
-    def take(self, chosen: Mapping[int, Sequence[int]]) -> dict[int, list[Entry]]:
-        """Remove and return the entries with these indices by tracker id, in the order of offsets:
-        results of one key are written in the order of its records, whose calls may have been
-        reported in another one."""
-        taken: dict[int, list[Entry]] = {}
-        if not chosen:
-            return taken
-        for tracker_id, indices in chosen.items():
-            entries = self._entries[tracker_id]
-            if len(indices) == len(entries):
-                taken[tracker_id] = entries
-                del self._entries[tracker_id]
-            else:
-                wanted = set(indices)
-                taken[tracker_id] = [entries[index] for index in indices]
+    def size_of(self, tracker_id: int, index: int) -> int:
+        """The bytes of the results of one entry."""
+        content = self._entries[tracker_id][index][2]
+        return len(content) if isinstance(content, bytes) else _bytes(content)
+
+    def take(
+        self, chosen: Mapping[int, Sequence[int]], dropped: Mapping[int, Sequence[int]]
+    ) -> tuple[dict[int, list[Entry]], dict[int, list[Entry]]]:
+        """Remove the entries with these indices in :meth:`offsets`, and return both by tracker
+        id."""
+        found = self._entries_at(chosen), self._entries_at(dropped)
+        if not (chosen or dropped):
+            return found
+        for tracker_id in {*chosen, *dropped}:
+            left, these = self._entries.pop(tracker_id), chosen.get(tracker_id, ())
+            others = dropped.get(tracker_id, ())
+            if len(these) + len(others) < len(left):
+                gone = {*these, *others}
                 self._entries[tracker_id] = [
-                    entry for index, entry in enumerate(entries) if index not in wanted
+                    entry for index, entry in enumerate(left) if index not in gone
                 ]
-        for entries in taken.values():
-            entries.sort(key=_first_offset)
         self._recount()
-        return taken
+        return found
+
+    def _entries_at(self, indices: Mapping[int, Sequence[int]]) -> dict[int, list[Entry]]:
+        found: dict[int, list[Entry]] = {}
+        for tracker_id, of_tracker in indices.items():
+            entries = self._entries[tracker_id]
+            is_all = len(of_tracker) == len(entries)
+            found[tracker_id] = entries if is_all else [entries[index] for index in of_tracker]
+        return found
 
     def put_back(self, taken: Mapping[int, list[Entry]]) -> None:
-        """These entries wait for another transaction, before all others."""
+        """These entries wait for another transaction."""
         for tracker_id, entries in taken.items():
             self._entries[tracker_id] = entries + self._entries.get(tracker_id, [])
         self._recount()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.commit.transactional_committer import TransactionalCommitter
@@ -25,10 +25,10 @@ from asyncrevoke.client.errors import (
     PartitionLostError,
     ProducerFencedError,
     PublishError,
-    RequestTimeoutError,
     TransactionError,
 )
 from asyncrevoke.client.printable import named_error
+from asyncrevoke.client.producing.exactly_once.commits_in_doubt import MOST_REASON, was_committed
 from asyncrevoke.client.producing.exactly_once.finished_records import (
     FinishedRecords,
     owners_of,
@@ -37,17 +37,23 @@ from asyncrevoke.client.producing.exactly_once.finished_records import (
     results_of,
 )
 from asyncrevoke.client.producing.exactly_once.refused_records import refused_entries
+from asyncrevoke.client.producing.exactly_once.transaction_limit import (
+    MOST_BYTES,
+    MOST_RECORDS,
+    TransactionLimit,
+)
 from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.producing.transactions.group_offsets import (
     GroupOffsets,
     OffsetsRejectedError,
 )
+from asyncrevoke.client.producing.transactions.transaction import TransactionTimedOutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.client.core.commit.transactional_committer import ComposedOffsets
-    from asyncrevoke.client.model import OffsetAndMetadata, Record, TopicPartition
+    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
     from asyncrevoke.client.producing.exactly_once.finished_records import Entry, ResultTarget
     from asyncrevoke.client.producing.message import PublishedRecord, RecordFields
@@ -56,13 +62,11 @@ if TYPE_CHECKING:
     # Gets the records of one call whose results were refused, and the error.
     RecordsFailed = Callable[[Sequence[Record], PublishError], None]
 
-# Beyond so many finished records, or bytes of their results, those in flight use capacity, and a
-# transaction begins without waiting for ``transaction_interval``.
-_MOST_RECORDS: Final = 65_536
-_MOST_BYTES: Final = 32 * 1024 * 1024
+# Beyond this part of the most records of a transaction, or bytes of their results, one begins
+# without waiting for ``transaction_interval``. Beyond the most, records in flight use capacity.
 _URGENT: Final = 4
-# Most characters of an error in the log.
-_MOST_REASON: Final = 300
+# A batch fails if so many transactions of it were not written in time.
+_ATTEMPTS: Final = 3
 
 
 class RecordTransactions:
@@ -81,6 +85,9 @@ class RecordTransactions:
         self._current: ComposedOffsets | None = None
         self._taken: dict[int, list[Entry]] = {}
         self._taken_count = 0
+        self._limit = TransactionLimit(session.config.transaction_timeout)
+        # Finished records, and bytes of their results, that had no room in the last transaction.
+        self._left = (0, 0)
         self._reported = False
         self._is_stuck = False  # no finished record could be in the last transaction
         # The open block of a batch, and whether it has ended and is to be committed.
@@ -205,9 +212,10 @@ class RecordTransactions:
 
     def _report(self, *, urgent: bool = False) -> None:
         finished = self.finished
-        waiting = 0 if finished.size > _MOST_BYTES else min(self.waiting, _MOST_RECORDS)
-        urgent |= finished.count > _MOST_RECORDS // _URGENT
-        urgent |= finished.size > _MOST_BYTES // _URGENT
+        waiting = 0 if finished.size > MOST_BYTES else min(self.waiting, MOST_RECORDS)
+        count, size = finished.count - self._left[0], finished.size - self._left[1]
+        urgent |= count > min(self._limit.records, MOST_RECORDS // _URGENT)
+        urgent |= size > MOST_BYTES // _URGENT
         self._session.call(self._committer.records_finished, waiting, urgent=urgent)
 
     # --- batches ---------------------------------------------------------------------------------
@@ -306,21 +314,31 @@ class RecordTransactions:
         session, committer = self._session, self._committer
         self._report_ended()
         batch = self._batch if self._committing_batch else None
+        room = self._limit.room(self.finished)
         composed = session.call(
-            committer.begin_transaction, self.finished.offsets(), with_batch=batch is not None
+            committer.begin_transaction,
+            self.finished.offsets(),
+            with_batch=batch is not None,
+            room=room,
         )
         if composed is None:
             return
-        for entries in self.finished.take(composed.dropped).values():
+        has_content = bool(composed.entries) or batch is not None
+        included = composed.included if has_content else {}
+        taken, dropped = self.finished.take(included, composed.dropped)
+        for entries in dropped.values():
             session.abandon_all([record for entry in entries for record in records_of(entry)])
-        self._is_stuck = not (composed.entries or batch or composed.is_delayed)
-        if not composed.entries and batch is None:
+        self._is_stuck = not (has_content or composed.is_delayed)
+        if not has_content:
+            self._left = self.finished.count, self.finished.size
             if not composed.is_delayed:
                 self._changed.set()
             return
         self._current = composed
-        self._taken = self.finished.take(composed.included)
+        self._taken = taken
         self._taken_count = sum(map(len, composed.completes.values()))
+        is_limited = room is not None and bool(composed.included)
+        self._left = (0, 0) if is_limited else (self.finished.count, self.finished.size)
         try:
             if batch is None:
                 await self._commit(composed, ())
@@ -356,6 +374,7 @@ class RecordTransactions:
         session, committer = self._session, self._committer
         results: list[RecordFields] = [*of_batch, *results_of(self._taken)]
         offsets = GroupOffsets(composed.identity, tuple(composed.entries.values()))
+        began = self._loop.time()
         try:
             await self.producer.commit_transaction(results, offsets)
         except OffsetsRejectedError as error:
@@ -372,8 +391,16 @@ class RecordTransactions:
             written = results[len(of_batch) :]
             owners = owners_of(self._taken)
             self._refused(composed, error, list(zip(written, owners, strict=True)))
+        except TransactionTimedOutError as error:
+            self._limit.timed_out(self._taken_count)
+            if (late := self._written_batch) is not None:
+                late.timed_out += 1
+                if late.timed_out >= _ATTEMPTS:
+                    self._batch_failed(late, error)
+            self._put_back(error)
+            session.call(committer.transaction_aborted, composed)
         except TransactionError as error:
-            if error.in_doubt and await self._is_committed(composed, error):
+            if error.in_doubt and await was_committed(session, composed, error, self._settle):
                 self._committed(composed)
                 return
             if (fatal := self.producer.fatal_error) is not None:
@@ -381,37 +408,8 @@ class RecordTransactions:
             self._put_back(error)
             session.call(committer.transaction_aborted, composed)
         else:
+            self._limit.committed(self._loop.time() - began)
             self._committed(composed)
-
-    async def _is_committed(self, composed: ComposedOffsets, error: TransactionError) -> bool:
-        """Find out by the committed offsets, when no transaction is open any more."""
-        log_events.TRANSACTION_IN_DOUBT.write_to(
-            self._session.log, reason=named_error(error, _MOST_REASON)
-        )
-        session = self._session
-        settled = False
-        while True:
-            changed = composed.changed()
-            if not changed:
-                return False
-            try:
-                if not settled:
-                    await self._settle()
-                    settled = True
-                held = cast(
-                    "Mapping[TopicPartition, OffsetAndMetadata | None]",
-                    await session.ask(session.core.committed, list(changed)),
-                )
-            except (TransactionError, RequestTimeoutError) as again:
-                log_events.TRANSACTION_IN_DOUBT.write_to(
-                    session.log, reason=named_error(again, _MOST_REASON)
-                )
-                continue
-            return any(
-                (now := held.get(partition)) is not None
-                and (now.offset, now.metadata) == (entry.offset, entry.metadata)
-                for partition, entry in changed.items()
-            )
 
     async def _settle(self) -> None:
         """Wait until the transaction has ended, or this producer cannot end it any more: then its
@@ -456,7 +454,7 @@ class RecordTransactions:
             self.finished.lose(gone)
         if error is not None:
             log_events.TRANSACTION_ABORTED.write_to(
-                self._session.log, reason=named_error(error, _MOST_REASON), records=count
+                self._session.log, reason=named_error(error, MOST_REASON), records=count
             )
 
     def _refused(

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client.backoff import Backoff
-from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.errors import PublishError, TransactionError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.record_batch import Adder, BatchSequence, ResultBatch
 
@@ -37,6 +37,10 @@ class RecordsRefusedError(PublishError):
     ) -> None:
         self.tokens = tokens
         super().__init__(topic, reason, of_record=of_record)
+
+
+class TransactionTimedOutError(TransactionError):
+    """A transaction was not written in time, and is aborted: a shorter one may succeed."""
 
 
 class PartitionBatches:

@@ -10,7 +10,9 @@ A transaction is complete before its first request: all of its batches are known
 
 A request that may have been processed without a response is sent again as it was. After any other
 failure nothing may become visible: EndTxn (abort), and the transaction is done again after a
-backoff, or fails.
+backoff, or fails. One that takes longer than the coordinator allows fails, too: whoever has begun
+it decides what a shorter one has.
+
 ``state_table.py`` says which state follows, ``error_table.py`` what a response means.
 """
 
@@ -68,7 +70,10 @@ from asyncrevoke.client.producing.transactions.requests import (
     may_fence_itself,
 )
 from asyncrevoke.client.producing.transactions.state_table import TRANSITIONS, Event, State
-from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
+from asyncrevoke.client.producing.transactions.transaction import (
+    RecordsRefusedError,
+    TransactionTimedOutError,
+)
 from asyncrevoke.client.protocol.messages import (
     ApiVersionsResponse,
     EntityResponse,
@@ -102,6 +107,9 @@ _LATE: Final = 60.0
 # Seconds that the coordinator may take, beyond the transaction's timeout, to abort it: it looks
 # every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 _ABORTED_WITHIN: Final = 20.0
+# The part of the transaction's timeout after which the producer aborts what is not written. Below
+# transaction.version 2, a producer whose transaction the coordinator has aborted is fenced.
+_WRITTEN_WITHIN: Final = 0.9
 
 
 class TransactionCore:
@@ -155,6 +163,8 @@ class TransactionCore:
         # The one that the present epoch was begun with.
         self._used_version = 0
         self._give_up_at = _NEVER
+        # When its present attempt is aborted if it is not written.
+        self._abort_at = _NEVER
         # A transaction that is done again is not begun before.
         self._begin_at = 0.0
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
@@ -169,7 +179,7 @@ class TransactionCore:
     def begin(self, transaction: Transaction) -> None:
         """Write and commit this. Call :meth:`requests` after it."""
         assert self._transaction is None
-        self._transaction = transaction
+        self._transaction, self._abort_at = transaction, _NEVER
         if self.fatal is not None:
             self._fail(self.fatal)
 
@@ -217,6 +227,8 @@ class TransactionCore:
         if transaction.error is not None:
             self._fail(transaction.error)
             return
+        if now < self._abort_at:
+            self._abort_at = _NEVER
         transaction.begin_again()
         self._begin_at = now + self._backoff.failed()
 
@@ -232,6 +244,7 @@ class TransactionCore:
             batches.number = self._numbers.get(partition, 0)
         self._commit_sent = self._commit_in_doubt = False
         self._give_up_at = now + self._timeout + _ABORTED_WITHIN
+        self._abort_at = now + self._timeout * _WRITTEN_WITHIN
         if not self._is_implicit:
             self._become(Event.BEGUN_EXPLICIT)
         else:
@@ -256,7 +269,7 @@ class TransactionCore:
         elif self.state is State.ABORTING and transaction is not None:
             self._abort_nothing(now, transaction)
         if self._coordinator.is_due(now):
-            outgoing += self._coordinator_request()
+            outgoing += self._coordinator_request(now)
         return outgoing
 
     def _abort_nothing(self, now: float, transaction: Transaction) -> None:
@@ -269,9 +282,9 @@ class TransactionCore:
             self._epoch_ended(transaction, None)
             self._begin_again(now)
 
-    def _coordinator_request(self) -> Iterator[TransactionRequest]:
+    def _coordinator_request(self, now: float) -> Iterator[TransactionRequest]:
         """The next request to the coordinator, if one is due."""
-        transaction, message = self._transaction, self._next_message()
+        transaction, message = self._transaction, self._next_message(now)
         if message is not None:
             outgoing = self._coordinator.ask(message)
             self._commit_sent |= self.state is State.COMMITTING and outgoing.message is message
@@ -283,7 +296,7 @@ class TransactionCore:
         ):
             yield self._coordinator.ask_version()
 
-    def _next_message(self) -> Request | None:
+    def _next_message(self, now: float) -> Request | None:
         transaction, identity = self._transaction, (self._producer_id, self._epoch)
         match self.state:
             case State.UNINITIALIZED if (
@@ -300,7 +313,10 @@ class TransactionCore:
                 return add_offsets(self.transactional_id, *identity, group_id)
             case State.COMMITTING | State.ABORTING if transaction is not None:
                 if self._is_in_flight(transaction):
-                    return None
+                    if now < self._abort_at:
+                        return None
+                    # Its response may take longer than the coordinator allows.
+                    self._has_late_request, self._group = True, None
                 return end_transaction(
                     self.transactional_id,
                     *identity,
@@ -341,8 +357,7 @@ class TransactionCore:
                 due = min(due, asked.retry_at)
         if transaction is not None:
             due = min(due, self._deadline(transaction))
-            if self._begin_at > now:
-                due = min(due, self._begin_at)
+            due = min(due, *(at for at in (self._begin_at, self._abort_at) if at > now), _NEVER)
             for batches in transaction.partitions.values():
                 if not batches.in_flight and batches.left and batches.retry_at > now:
                     due = min(due, batches.retry_at)
@@ -350,7 +365,7 @@ class TransactionCore:
 
     def _deadline(self, transaction: Transaction) -> float:
         ending = self.state in (State.COMMITTING, State.ABORTING)
-        return self._give_up_at if ending else transaction.give_up_at
+        return self._give_up_at if ending else min(transaction.give_up_at, self._abort_at)
 
     def _expire(self, now: float) -> None:
         transaction = self._transaction
@@ -364,8 +379,9 @@ class TransactionCore:
                 self._become(Event.ENDED_WITH_LATE_REQUEST)
                 self._begin_again(now)
             case _:
-                why = f"not committed in time: {self.last_failure}"
-                self._give_up(TransactionError(why))
+                in_time = now < self._abort_at
+                why = self.last_failure if in_time else "it takes longer than transaction_timeout"
+                self._give_up(TransactionTimedOutError(f"not committed in time: {why}"))
 
     # --- responses -------------------------------------------------------------------------------
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from unit.core.commit.scripted_commits import A, CommittingGroup, WithoutTopicIds
 
+from asyncrevoke.client.core.commit import transactional_committer
 from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
+from asyncrevoke.client.core.commit.fitting_records import TransactionRoom, that_fit
 from asyncrevoke.client.core.commit.returned_records import ReturnedRecords
 from asyncrevoke.client.core.commit.transactional_committer import TransactionalCommitter
 from asyncrevoke.client.core.commit.user_commits import RequestedOffsets
@@ -22,10 +24,12 @@ from asyncrevoke.config import ConsumerConfig
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.client.core.commit.transactional_committer import ComposedOffsets, Finished
+    from asyncrevoke.client.core.commit.fitting_records import Finished
+    from asyncrevoke.client.core.commit.transactional_committer import ComposedOffsets
     from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
     from asyncrevoke.client.core.metadata.coordinator import Coordinator
     from asyncrevoke.client.core.partition.instance import PartitionInstance
+    from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
     from asyncrevoke.client.core.partition.reactions import PartitionReactions
 
 
@@ -308,3 +312,45 @@ def test_records_beyond_one_that_is_handled_wait_for_it_at_a_revocation() -> Non
     composed = group.begin([2, 3])
     assert composed is not None
     assert not composed.dropped
+
+
+def test_records_without_room_are_not_looked_at_again_until_something_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches: list[int] = []
+
+    def counted(
+        tracker: OffsetTracker, groups: Sequence[Finished], limit: int
+    ) -> tuple[OffsetTracker, Sequence[int], str | None]:
+        if groups:
+            searches.append(len(groups))
+        return that_fit(tracker, groups, limit)
+
+    monkeypatch.setattr(transactional_committer, "that_fit", counted)
+    group = TransactionalGroup(10, maps_are_read=False)
+    for finished in ([2, 3], [2, 3], [2, 3, 4], [1, 2, 3, 4]):
+        composed = group.begin(finished)
+        assert not group.chosen(composed)
+    assert searches == [2, 3, 4]
+    group.revocation.successors_read_maps(True)
+    composed = group.begin([1, 2, 3, 4])
+    assert group.chosen(composed) == [0, 1, 2, 3]
+    group.committed(composed)
+    composed = group.begin([0, 6])
+    assert group.chosen(composed) == [0, 1]
+
+
+def test_a_transaction_takes_the_first_records_of_the_partition_that_has_waited_longest() -> None:
+    group = TransactionalGroup(6)
+    room = TransactionRoom(2, 100, lambda _tracker_id, _index: 10)
+    composed = group.committer.begin_transaction(
+        1.0, {group.tracker.tracker_id: [0, 1, 2]}, room=room
+    )
+    assert group.chosen(composed) == [0, 1]
+    assert entry_of(composed, group.a) == (2, "")
+    group.committed(composed)
+    large = TransactionRoom(5, 15, lambda _tracker_id, _index: 20)
+    composed = group.committer.begin_transaction(
+        1.0, {group.tracker.tracker_id: [2, 3, 4]}, room=large
+    )
+    assert group.chosen(composed) == [0], "one record may have any size"

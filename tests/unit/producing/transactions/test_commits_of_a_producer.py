@@ -66,7 +66,7 @@ async def producer(network: Network) -> AsyncIterator[RecordProducer]:
         [Node(-1, "a", 1)],
         time.time,
         transactional_id="id",
-        transaction_timeout=0.001,
+        transaction_timeout=2.0,
     )
     yield producer
     network.let_go.set()
@@ -154,7 +154,7 @@ async def test_an_end_in_doubt_can_be_waited_for(
     producer: RecordProducer, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "asyncrevoke.client.producing.transactions.transaction_core._ABORTED_WITHIN", 0.2
+        "asyncrevoke.client.producing.transactions.transaction_core._ABORTED_WITHIN", -1.8
     )
     await producer.transaction_settled()
     network.loses = EndTxnRequest

@@ -18,7 +18,7 @@ def record(offset: int) -> Record:
 
 
 def values(finished: FinishedRecords, *indices: int) -> list[bytes | None]:
-    taken = finished.take({7: indices})
+    taken, _ = finished.take({7: indices}, {})
     return [value for _, _, _, value, _, _ in results_of(taken)]
 
 
@@ -34,20 +34,32 @@ def test_results_of_a_key_are_written_in_the_order_of_its_records() -> None:
     retried = record(1)
     finished.begin_call(retried, "add").append(published(b"1"))
     finished.add([retried])
-    assert finished.offsets() == {7: [2, 1]}
+    assert finished.offsets() == {7: [1, 2]}
     assert values(finished, 0, 1) == [b"1", b"2"]
     assert finished.count == 0
 
 
-def test_what_is_not_taken_waits_and_what_is_put_back_comes_first() -> None:
+def test_what_is_not_taken_waits_and_what_is_put_back_is_among_it_in_order() -> None:
     finished = FinishedRecords()
     for offset in range(4):
         finished.add_result(record(offset), TARGET, b"%d" % offset)
-    taken = finished.take({7: [0, 2]})
+    assert finished.offsets() == {7: [0, 1, 2, 3]}
+    taken, _ = finished.take({7: [0, 2]}, {})
     assert finished.offsets() == {7: [1, 3]}
     finished.put_back(taken)
-    assert finished.offsets() == {7: [0, 2, 1, 3]}
+    assert finished.offsets() == {7: [0, 1, 2, 3]}
     assert finished.count == 4
+
+
+def test_chosen_and_dropped_records_are_taken_by_the_same_indices() -> None:
+    finished = FinishedRecords()
+    for offset in (3, 0, 2, 1):
+        finished.add_result(record(offset), TARGET, b"%d" % offset)
+    assert finished.offsets() == {7: [0, 1, 2, 3]}
+    taken, dropped = finished.take({7: [1, 3]}, {7: [0]})
+    assert [content for _, _, content in taken[7]] == [b"1", b"3"]
+    assert [content for _, _, content in dropped[7]] == [b"0"]
+    assert finished.offsets() == {7: [2]}
 
 
 def test_a_value_that_is_returned_follows_what_the_call_has_published() -> None:

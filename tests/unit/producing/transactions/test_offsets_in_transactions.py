@@ -35,6 +35,8 @@ from asyncrevoke.client.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from unit.producing.transactions.transaction_setting import Ends
 
     from asyncrevoke.client.producing.transactions.coordinator import TransactionRequest
@@ -253,7 +255,7 @@ def test_unknown_topics_are_tried_until_the_deadline_and_then_abort() -> None:
     }
     started = setting.now
     ends = run(setting)
-    assert type(ends.error) is TransactionError
+    assert isinstance(ends.error, TransactionError)
     assert "unknown_topic_or_partition" in str(ends.error)
     assert setting.now - started >= 15.0
     assert not was_committed(setting)
@@ -435,19 +437,25 @@ def test_a_response_to_the_offsets_of_an_earlier_transaction_does_not_count(
     setting = ready(2)
     deliver = setting._deliver
     held: list[TransactionRequest] = []
+    late: list[Callable[[], None]] = []
 
     def hold_the_first(outgoing: TransactionRequest, fault: str) -> None:
         if isinstance(outgoing.message, TxnOffsetCommitRequest) and not held:
             held.append(outgoing)
             reply = Replied(0, setting.brokers.handle(outgoing.message))
-            setting.at(setting.now + 85.0, lambda: setting._received(outgoing, reply))
-        else:
-            deliver(outgoing, fault)
+            late.append(lambda: setting._received(outgoing, reply))
+            return
+        if isinstance(outgoing.message, TxnOffsetCommitRequest):
+            fault = "lost"
+            if late:
+                setting.at(setting.now, late.pop())
+        deliver(outgoing, fault)
 
     monkeypatch.setattr(setting, "_deliver", hold_the_first)
-    setting.at(setting.now + 70.0, setting.brokers.expire)
     first = setting.transaction({}, offsets=offsets_of({0: 5, 1: 6}))
     setting.run()
     assert isinstance(first.error, TransactionError)
-    assert run(setting).error is None
-    assert was_committed(setting)
+    second = setting.transaction({}, offsets=offsets_of({0: 7, 1: 9}))
+    setting.run()
+    assert isinstance(second.error, TransactionError), "its own request was lost"
+    assert not late

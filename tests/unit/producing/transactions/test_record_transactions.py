@@ -12,12 +12,14 @@ from unit.producing.transactions.transaction_session import ScriptedSession
 from asyncrevoke.client.errors import (
     FatalError,
     ProducerFencedError,
+    PublishError,
     TransactionError,
     UnsupportedVersionError,
 )
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.producing.exactly_once.finished_records import ResultTarget
 from asyncrevoke.client.producing.transactions.group_offsets import OffsetsRejectedError
+from asyncrevoke.client.producing.transactions.transaction import TransactionTimedOutError
 from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
@@ -195,3 +197,87 @@ async def test_a_broker_without_offsets_in_transactions_ends_the_consumer(
     finish(session, 0)
     await until_written(session, 1)
     assert isinstance(session.failure, UnsupportedVersionError)
+
+
+async def test_records_from_before_a_seek_are_written_or_dropped_in_any_order_of_their_ends(
+    session: ScriptedSession,
+) -> None:
+    session.transactions.start()
+    session.transactions.add_result(session.record(2), TARGET, b"2")
+    session.transactions.add_result(session.record(0), TARGET, b"0")
+    session.assignment.set_position(session.a, 1)
+    session.a.require_commit()
+    session.call(session.committer.flush)
+    await until_written(session, 1)
+    assert session.failure is None
+    assert session.producers[0].written == [[b"0"]]
+    assert session.abandoned == [2]
+
+
+async def test_a_transaction_that_was_not_written_in_time_is_halved_until_one_is(
+    session: ScriptedSession,
+) -> None:
+    late = TransactionTimedOutError("not committed in time")
+    producer = session.producers[0]
+    producer.commits = [late, late]
+    session.transactions.start()
+    finish(session, 0, 1, 2)
+    await until_written(session, 1)
+    for written in (2, 3):
+        session.retry()
+        session.carry_out()
+        await until_written(session, written)
+    assert producer.written == [[b"0", b"1", b"2"], [b"0"], [b"0"]]
+    session.call(session.committer.flush)
+    await until_written(session, 4)
+    assert producer.written[-1] == [b"1", b"2"], "after a short commit it takes twice as many"
+
+
+async def test_a_batch_that_is_never_written_in_time_fails_after_three_transactions(
+    session: ScriptedSession,
+) -> None:
+    batch = session.return_batch(session.b, 2)
+    producer = session.producers[0]
+    producer.commits = [TransactionTimedOutError("not committed in time")] * 3
+    session.transactions.start()
+
+    async def block() -> None:
+        async with batch:
+            batch.publish("results", b"of the batch")
+
+    task = asyncio.create_task(block())
+    for written in (1, 2, 3):
+        await until_written(session, written)
+        if written < 3:
+            session.retry()
+            session.carry_out()
+    with pytest.raises(TransactionTimedOutError):
+        await task
+    assert session.rewound == [0], "the next step returns the batch again"
+
+
+async def test_a_batch_takes_at_most_32_mib(session: ScriptedSession) -> None:
+    batch = session.return_batch(session.b, 2)
+    async with batch:
+        for _ in range(32):
+            batch.publish("results", bytes(1024 * 1024))
+        with pytest.raises(PublishError, match="at most 33554432 bytes"):
+            batch.publish("results", bytes(1024 * 1024))
+        session.transactions.start()
+    assert len(session.producers[0].written[0]) == 32
+
+
+async def test_finished_records_without_room_in_the_map_do_not_begin_a_transaction_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = ScriptedSession(monkeypatch, 20_001, maps_are_read=False, max_in_flight=30_000)
+    session.transactions.start()
+    finish(session, *range(1, 20_000))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    session.turns = 0
+    session.transactions.add_result(session.record(20_000), TARGET, b"one more")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert session.turns == 0, "it waits for transaction_interval"
+    await session.end()

@@ -17,6 +17,7 @@ from asyncrevoke.client.producing.transactions.requests import (
     InitProducerIdRequest,
 )
 from asyncrevoke.client.producing.transactions.state_table import TRANSITIONS, Event, State
+from asyncrevoke.client.producing.transactions.transaction import TransactionTimedOutError
 from asyncrevoke.client.protocol.messages import (
     ApiVersionsRequest,
     ErrorCode,
@@ -252,6 +253,56 @@ def test_a_transaction_that_the_coordinator_has_aborted_is_done_again(
     assert (ends.error is None) is succeeds
     assert succeeds or isinstance(ends.error, ProducerFencedError)
     assert setting.visible()[0] == [b"a"] * succeeds
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_that_takes_too_long_is_aborted_before_the_coordinator_does(
+    version: int,
+) -> None:
+    brokers = TransactionBrokers(version)
+    setting = Setting(brokers)
+    setting.transaction({0: [b"first"]})
+    setting.run()
+    began = setting.now
+    setting.faults = lambda outgoing: (
+        "lost" if isinstance(outgoing.message, ProduceRequest) else "response"
+    )
+    ends = setting.transaction({0: [b"a"]}, longest=100.0)
+    sent(setting)
+    setting.run()
+    assert isinstance(ends.error, TransactionTimedOutError)
+    assert "transaction_timeout" in str(ends.error)
+    assert setting.now - began == pytest.approx(0.9 * 60.0, abs=0.1)
+    assert "EndTxn (abort)" in sent(setting)
+    setting.faults = lambda _: "response"
+    again = setting.transaction({0: [b"b"]})
+    setting.run()
+    setting.settle()
+    assert again.error is None
+    assert setting.visible()[0] == [b"first", b"b"]
+
+
+def test_a_transaction_that_the_coordinator_has_aborted_in_time_is_not_repeated() -> None:
+    brokers = TransactionBrokers(2)
+    setting = Setting(brokers)
+    setting.transaction({0: [b"first"]})
+    setting.run()
+    setting.settle()
+    deliver = setting._deliver
+
+    def slowly(outgoing: TransactionRequest, fault: str) -> None:
+        if isinstance(outgoing.message, EndTxnRequest):
+            setting.at(setting.now + 60.0, brokers.expire)
+            setting.at(setting.now + 60.0, lambda: deliver(outgoing, fault))
+        else:
+            deliver(outgoing, fault)
+
+    setting._deliver = slowly  # type: ignore[method-assign]
+    ends = setting.transaction({0: [b"a"]})
+    sent(setting)
+    setting.run()
+    assert isinstance(ends.error, TransactionTimedOutError)
+    assert sent(setting).count("Produce") == 1
 
 
 def test_a_late_response_to_a_batch_of_an_aborted_epoch_does_not_count(

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from asyncrevoke import Consumer
 from asyncrevoke.client.producing.requests import (
@@ -317,3 +318,29 @@ async def test_results_are_published_once_if_the_broker_rejects_the_first_offset
         await t.advance(60)
         assert len(rejected) == 1
         assert (values(t), t.committed("orders", 0)) == ([b"1"], 1)
+
+
+async def test_transactions_are_short_enough_for_a_broker_that_needs_a_second_for_each_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[int] = []
+
+    def be_slow(message: Request, reply: Reply, process: Callable[[Reply], None]) -> None:
+        if isinstance(message, ProduceRequest):
+            batches = [DefaultRecordBatch(data) for _, data in produced_batches(message)]
+            written.append(sum(1 for batch in batches for _ in batch))
+            loop.call_later(written[-1], process, reply)
+        else:
+            process(reply)
+
+    async with TestConsumer(billing(transaction_interval=1), partitions=1) as t:
+        await t.advance(AFTER_FIRST_COMMIT)
+        loop = asyncio.get_running_loop()
+        inject(monkeypatch, be_slow)
+        for number in range(64):
+            await t.publish("orders", b"%d" % number)
+        await t.advance(600)
+        assert sorted(int(value or b"") for value in values(t)) == list(range(64))
+        assert t.committed("orders", 0) == 64
+        assert len(t.calls) == 64
+        assert max(written) > 9, "the first transaction takes longer than transaction_timeout"
