@@ -31,6 +31,7 @@ from asyncrevoke.client.core.commit.fitting_records import (
     whole_map,
 )
 from asyncrevoke.client.core.io.effects import Node, TransactionDue
+from asyncrevoke.client.core.partition.completion_map import other_metadata, without_stop
 from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.client.model import GroupMetadata
 from asyncrevoke.client.protocol.messages import CommitEntry, ErrorCode
@@ -127,13 +128,16 @@ class TransactionalCommitter(Committer):
         force: bool = False,
     ) -> CommitEntry | None:
         """What to commit for a state of its tracker, whose completion map is ``metadata`` if it is
-        known; None if the broker holds it. ``force``: also then."""
+        known; None if the broker holds it. ``force``: also then, with other metadata that means the
+        same: committed offsets say whether a transaction was committed."""
         if metadata is None:
             metadata = whole_map(tracker)
-        point = tracker.commit_point
-        is_held = point == instance.committed_offset and metadata == instance.committed_map
+        point, held = tracker.commit_point, instance.committed_map
+        is_held = point == instance.committed_offset and metadata == without_stop(held)
         if metadata is None or (is_held and not (force or instance.commit_required)):
             return None
+        if is_held:
+            metadata = other_metadata(held) if force else held
         return CommitEntry(
             partition=instance.partition,
             offset=point,

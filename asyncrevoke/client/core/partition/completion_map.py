@@ -13,6 +13,9 @@ that do not fit are cut off at the end.
 The checksum covers the committed offset: metadata that a tool has copied to another offset is
 ignored. The leader epoch is the highest of the delivered records: a record that a later leader
 wrote was not completed.
+
+A full stop at the end means nothing. It makes the metadata of a transaction differ from what was
+committed before, if the transaction changes neither the offset nor the map.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 Run: TypeAlias = tuple[int, int]
 
 _VERSION = "ar1"
+_STOP = "."
 _PREFIX = len(_VERSION) + 1
 # More characters than any broker stores.
 LONGEST = 1 << 16
@@ -135,8 +139,19 @@ def is_written_map(metadata: str) -> bool:
     return _WRITTEN.match(metadata) is not None
 
 
+def without_stop(metadata: str) -> str:
+    """The metadata without a full stop at the end, which means nothing."""
+    return metadata.removesuffix(_STOP)
+
+
+def other_metadata(metadata: str) -> str:
+    """Other metadata that means the same: with a full stop at the end, or without it."""
+    return metadata[:-1] if metadata.endswith(_STOP) else metadata + _STOP
+
+
 def decode(offset: int, metadata: str) -> CompletionMap | None:
     """The runs beyond a committed offset, None if ``metadata`` (any string) is not a map for it."""
+    metadata = without_stop(metadata)
     if not metadata.startswith(_VERSION) or not _PREFIX < len(metadata) <= LONGEST:
         return None
     try:

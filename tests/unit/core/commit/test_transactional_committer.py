@@ -15,7 +15,7 @@ from asyncrevoke.client.core.commit.returned_records import ReturnedRecords
 from asyncrevoke.client.core.commit.transactional_committer import TransactionalCommitter
 from asyncrevoke.client.core.commit.user_commits import RequestedOffsets
 from asyncrevoke.client.core.io.effects import TransactionDue
-from asyncrevoke.client.core.partition.completion_map import decode
+from asyncrevoke.client.core.partition.completion_map import decode, encode
 from asyncrevoke.client.core.partition.revocation import Revocation
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.protocol.messages import ErrorCode
@@ -198,6 +198,25 @@ def test_finished_records_from_before_a_seek_are_dropped_unless_the_new_offset_i
     assert list(composed.included[former]) == [0, 1]
     assert list(composed.dropped[former]) == [2]
     assert entry_of(composed, group.a) == (3, "")
+
+
+def test_a_transaction_with_records_from_before_a_seek_alone_is_told_by_its_metadata() -> None:
+    group = TransactionalGroup(10)
+    former = group.tracker.tracker_id
+    held = encode(3, [(4, 5)], 3, 100).metadata
+    known = decode(3, held)
+    group.assignment.set_position(group.a, 3, finished=known)
+    group.a.set_committed(3, held)
+    for finished in ([0], [1]):
+        composed = group.committer.begin_transaction(1.0, {former: finished})
+        assert composed is not None
+        entry = composed.changed()[A]
+        assert entry.offset == 3
+        assert entry.metadata != held
+        assert decode(3, entry.metadata) == known
+        group.committed(composed)
+        held = entry.metadata
+        assert group.committer.entry(group.a) is None
 
 
 def test_records_of_a_lost_partition_are_dropped() -> None:

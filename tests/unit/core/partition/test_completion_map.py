@@ -14,7 +14,10 @@ from asyncrevoke.client.core.partition.completion_map import (
     CompletionMap,
     decode,
     encode,
+    is_written_map,
     lowest_offset_that_fits,
+    other_metadata,
+    without_stop,
 )
 
 if TYPE_CHECKING:
@@ -178,3 +181,14 @@ def test_a_ragged_edge_is_carried_from_where_the_map_has_room() -> None:
     assert lowest_offset_that_fits(0, [(1, 2000)], 512) == 0
     assert lowest_offset_that_fits(0, [], 512) == 0
     assert lowest_offset_that_fits(0, [(1, 2)], 4) == 2, "no map has room"
+
+
+def test_a_full_stop_at_the_end_distinguishes_metadata_that_means_the_same() -> None:
+    written = encode(7, [(9, 12)], 3, 100).metadata
+    other = other_metadata(written)
+    assert other != written
+    assert decode(7, other) == decode(7, written)
+    assert other_metadata(other) == written == without_stop(other) == without_stop(written)
+    assert other_metadata("") == "."
+    assert decode(7, ".") is None
+    assert not is_written_map(".")

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.core.commit.scripted_commits import B
+from unit.core.commit.scripted_commits import A, B
 from unit.producing.transactions.transaction_session import ScriptedSession
 
 from asyncrevoke.client.errors import (
@@ -281,3 +281,24 @@ async def test_finished_records_without_room_in_the_map_do_not_begin_a_transacti
         await asyncio.sleep(0)
     assert session.turns == 0, "it waits for transaction_interval"
     await session.end()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_metadata_says_how_a_transaction_ended_that_changes_no_offset(
+    session: ScriptedSession, is_committed: bool
+) -> None:
+    session.transactions.start()
+    for offset in range(3):
+        session.transactions.add_result(session.record(offset), TARGET, b"%d" % offset)
+    session.assignment.set_position(session.a, 3)
+    session.a.set_committed(3, "")
+    session.held, session.held_metadata = 3, "." if is_committed else ""
+    producer = session.producers[0]
+    producer.commits = [IN_DOUBT]
+    session.call(session.committer.flush)
+    await until_written(session, 1)
+    session.retry()
+    session.carry_out()
+    await until_written(session, 1 if is_committed else 2)
+    assert producer.offsets[0] == {A: 3}
+    assert session.transactions.waiting == 0

@@ -82,7 +82,8 @@ class ScriptedSession(TransactionalGroup):
         self.failure: BaseException | None = None
         self.abandoned: list[int] = []
         self.rewound: list[int] = []
-        self.held = 0
+        # What the broker holds.
+        self.held, self.held_metadata = 0, ""
         self.turns = 0
         self.loop = asyncio.get_running_loop()
         self.producers: list[ScriptedProducer] = [ScriptedProducer()]
@@ -117,7 +118,7 @@ class ScriptedSession(TransactionalGroup):
 
     async def ask(self, _function: object, partitions: list[TopicPartition]) -> object:
         await asyncio.sleep(0)
-        return {partition: OffsetAndMetadata(self.held, "") for partition in partitions}
+        return dict.fromkeys(partitions, OffsetAndMetadata(self.held, self.held_metadata))
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         self.abandoned += [record.offset for record in records]
