@@ -298,6 +298,21 @@ class TransactionalCommitter(Committer):
         self._none_fitted[instance] = () if fitting[1] else state
         return fitting
 
+    def renewed_identity(
+        self, now: float, composed: ComposedOffsets, rejected: GroupMetadata
+    ) -> GroupMetadata | None:
+        """The identity to commit the offsets with, as the group coordinator has rejected the epoch
+        of another one, or of this one: then a heartbeat requests the present epoch (KIP-848). None
+        for a classic member, whose generation was not the present one, and after a loss."""
+        membership = self._reactions.membership
+        if not (membership.has_epochs and membership.may_commit) or any(
+            instance.terminal for instance in composed.entries
+        ):
+            return None
+        if membership.member_identity == rejected:
+            membership.rebalance_seen(now)
+        return membership.member_identity
+
     def transaction_committed(self, now: float, composed: ComposedOffsets) -> None:
         """The transaction is committed: its records are completed."""
         self._composed = None

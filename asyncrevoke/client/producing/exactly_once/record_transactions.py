@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.client.core.commit.transactional_committer import ComposedOffsets
-    from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.model import GroupMetadata, Record, TopicPartition
     from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
     from asyncrevoke.client.producing.exactly_once.finished_records import Entry, ResultTarget
     from asyncrevoke.client.producing.message import PublishedRecord, RecordFields
@@ -373,10 +373,9 @@ class RecordTransactions:
     async def _commit(self, composed: ComposedOffsets, of_batch: Sequence[PublishedRecord]) -> None:
         session, committer = self._session, self._committer
         results: list[RecordFields] = [*of_batch, *results_of(self._taken)]
-        offsets = GroupOffsets(composed.identity, tuple(composed.entries.values()))
         began = self._loop.time()
         try:
-            await self.producer.commit_transaction(results, offsets)
+            await self.producer.commit_transaction(results, self._offsets_of(composed))
         except OffsetsRejectedError as error:
             self._put_back(error)
             session.call(committer.transaction_aborted, composed, error.errors)
@@ -410,6 +409,12 @@ class RecordTransactions:
         else:
             self._limit.committed(self._loop.time() - began)
             self._committed(composed)
+
+    def _offsets_of(self, composed: ComposedOffsets) -> GroupOffsets:
+        def renewed(rejected: GroupMetadata) -> GroupMetadata | None:
+            return self._session.call(self._committer.renewed_identity, composed, rejected)
+
+        return GroupOffsets(composed.identity, tuple(composed.entries.values()), renewed)
 
     async def _settle(self) -> None:
         """Wait until the transaction has ended, or this producer cannot end it any more: then its

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.errors import TransactionError
@@ -19,11 +20,14 @@ class GroupOffsets(NamedTuple):
     """Offsets that are committed with the records of a transaction, or not at all.
 
     ``identity`` is the group, and the member whose generation or epoch the group coordinator
-    checks. There is one entry or more, each of another partition.
+    checks. There is one entry or more, each of another partition. ``renewed`` gets an identity
+    whose epoch the coordinator has rejected, and returns the present one, which may be the same for
+    a while; None if the offsets must not be committed any more.
     """
 
     identity: GroupMetadata
     entries: tuple[CommitEntry, ...]
+    renewed: Callable[[GroupMetadata], GroupMetadata | None] = lambda _rejected: None
 
 
 class OffsetsRejectedError(TransactionError):

@@ -102,6 +102,8 @@ _MAY_BE_PROCESSED: Final = (
     ErrorCode.coordinator_not_available,
     ErrorCode.not_coordinator,
 )
+# Of TxnOffsetCommit, for an old member epoch: the first one up to version 5.
+_STALE: Final = frozenset((ErrorCode.illegal_generation, ErrorCode.stale_member_epoch))
 # Seconds in which a request that got no response may still be processed.
 _LATE: Final = 60.0
 # Seconds that the coordinator may take, beyond the transaction's timeout, to abort it: it looks
@@ -599,6 +601,8 @@ class TransactionCore:
             if error is not ErrorCode.none:
                 self.last_failure = refusal(error)
         action = gravest(actions.values())
+        if _STALE.issuperset(errors.values()) and self._renew_identity(now, group, transaction):
+            return
         if (denied := ErrorCode.transactional_id_authorization_failed) in errors.values():
             transaction.error = TransactionError(f"{self.transactional_id}: {refusal(denied)}")
         elif action is Action.REFUSED:
@@ -612,6 +616,20 @@ class TransactionCore:
         if self._go_on(now, group, action):
             group.step_done()
             self._become(Event.WRITTEN)
+
+    def _renew_identity(self, now: float, group: Coordinator, transaction: Transaction) -> bool:
+        """Send the offsets again with the member's present epoch. False if they must not be."""
+        offsets = transaction.offsets
+        assert offsets is not None
+        identity = offsets.renewed(offsets.identity)
+        if identity is None:
+            return False
+        if identity == offsets.identity:
+            group.again(now)
+        else:
+            transaction.offsets = offsets._replace(identity=identity)
+            group.step_done()
+        return True
 
     def _reject(self, error: Exception) -> None:
         """The offsets cannot be committed: abort, and fail with this error."""

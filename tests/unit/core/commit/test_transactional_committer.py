@@ -373,3 +373,20 @@ def test_a_transaction_takes_the_first_records_of_the_partition_that_has_waited_
         1.0, {group.tracker.tracker_id: [2, 3, 4]}, room=large
     )
     assert group.chosen(composed) == [0], "one record may have any size"
+
+
+def test_a_rejected_epoch_is_replaced_by_the_present_one_unless_a_partition_is_lost() -> None:
+    group = TransactionalGroup(3)
+    composed = group.begin([0])
+    assert composed is not None
+    rejected = composed.identity
+    renewed = group.committer.renewed_identity
+    assert renewed(1.1, composed, rejected) is None, "of a classic member"
+    group.member.has_epochs = True
+    assert renewed(1.1, composed, rejected) == rejected
+    assert group.member.rebalances == 1, "a heartbeat asks for the present epoch"
+    group.member.member_identity = rejected._replace(generation=rejected.generation + 1)
+    assert renewed(1.2, composed, rejected) == group.member.member_identity
+    assert group.member.rebalances == 1
+    group.revocation.lose(1.3, [group.a], "taken away")
+    assert renewed(1.4, composed, rejected) is None

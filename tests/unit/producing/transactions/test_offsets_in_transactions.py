@@ -15,7 +15,7 @@ from asyncrevoke.client.errors import (
     TransactionError,
     UnsupportedVersionError,
 )
-from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.model import GroupMetadata, TopicPartition
 from asyncrevoke.client.producing.requests import ProduceRequest
 from asyncrevoke.client.producing.transactions.group_offsets import OffsetsRejectedError
 from asyncrevoke.client.producing.transactions.offset_requests import TxnOffsetCommitRequest
@@ -27,7 +27,10 @@ from asyncrevoke.client.producing.transactions.requests import (
     offered_transaction_version,
 )
 from asyncrevoke.client.producing.transactions.state_table import State
-from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
+from asyncrevoke.client.producing.transactions.transaction import (
+    RecordsRefusedError,
+    TransactionTimedOutError,
+)
 from asyncrevoke.client.protocol.messages import (
     ApiVersionsResponse,
     ErrorCode,
@@ -132,6 +135,39 @@ def test_a_rejected_member_aborts_and_names_all_partitions(version: int) -> None
     assert not was_committed(setting)
     assert run(setting).error is None
     assert was_committed(setting)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_offsets_are_sent_again_with_the_present_epoch_of_the_member(version: int) -> None:
+    setting = ready(version)
+    offsets = offsets_of({0: 7, 1: 9}, generation=0)
+    present = offsets.identity._replace(generation=1)
+    rejected: list[GroupMetadata] = []
+
+    def renewed(identity: GroupMetadata) -> GroupMetadata:
+        rejected.append(identity)
+        return identity if len(rejected) < 3 else present
+
+    ends = setting.transaction({0: [b"a"]}, offsets=offsets._replace(renewed=renewed))
+    setting.run()
+    setting.settle()
+    assert ends.error is None
+    assert was_committed(setting)
+    assert rejected == [offsets.identity] * 3
+    assert sent(setting).count("TxnOffsetCommit") == 4
+    assert sent(setting).count("Produce") == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_epoch_that_is_rejected_for_ever_aborts_the_transaction_in_time(version: int) -> None:
+    setting = ready(version)
+    offsets = offsets_of({0: 7, 1: 9}, generation=0)._replace(renewed=lambda identity: identity)
+    ends = setting.transaction({0: [b"a"]}, offsets=offsets)
+    setting.run()
+    setting.settle()
+    assert isinstance(ends.error, TransactionTimedOutError)
+    assert sent(setting).count("TxnOffsetCommit") < 30
+    assert not was_committed(setting)
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -344,3 +344,34 @@ async def test_transactions_are_short_enough_for_a_broker_that_needs_a_second_fo
         assert t.committed("orders", 0) == 64
         assert len(t.calls) == 64
         assert max(written) > 9, "the first transaction takes longer than transaction_timeout"
+
+
+async def test_a_new_member_epoch_within_a_transaction_does_not_abort_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delayed: list[Callable[[], None]] = []
+    ends: list[bool] = []
+
+    def delay_the_first_offsets(
+        message: Request, reply: Reply, process: Callable[[Reply], None]
+    ) -> None:
+        if isinstance(message, EndTxnRequest):
+            ends.append(message.committed)
+        if isinstance(message, TxnOffsetCommitRequest) and not delayed:
+            delayed.append(lambda: process(reply))
+        else:
+            process(reply)
+
+    consumer = billing(transaction_interval=1, protocol="consumer")
+    async with TestConsumer(consumer, partitions=2) as t:
+        await t.advance(AFTER_FIRST_COMMIT)
+        inject(monkeypatch, delay_the_first_offsets)
+        await t.publish("orders", b"1", partition=0)
+        await t.advance(1)
+        await t.revoke(("orders", 1))
+        await t.advance(6)
+        (commit_offsets,) = delayed
+        commit_offsets()
+        await t.advance(60)
+        assert (values(t), t.committed("orders", 0)) == ([b"1"], 1)
+        assert ends == [True]
