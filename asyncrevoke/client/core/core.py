@@ -80,7 +80,7 @@ class Core:
         account; delivery goes on or pauses with the confirmation of the membership; fetches are
         planned; the listener is notified."""
         while self.revocation.take_barrier_request():
-            if self.revocation.at_barrier:
+            if self.revocation.at_barrier and not self.leaving.waits_for_abort:
                 self.membership.barrier(now)
         self.revocation.set_slowest_commit(self.committer.slowest)
         if self.session_guard.is_enabled:
@@ -706,5 +706,6 @@ class Core:
             self.fetcher,
             self.subscription_state,
             self.poller,
+            self.committer,
             self,
         )

@@ -17,7 +17,7 @@ from asyncrevoke.client.producing.queueing.waiting_results import WaitingResult,
 from asyncrevoke.client.producing.trace_context import PublishSpans, result_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.model import TopicPartition
@@ -380,11 +380,12 @@ class RecordProducer:
             self._changed()
         for outgoing in core.requests(now):
             received = partial(core.response_received, outgoing=outgoing)
-            self._begin_exchange(outgoing.node, outgoing.message, received)
+            self._begin(self._exchange(outgoing.node, outgoing.message, received))
         if (transactions := self._transactions) is not None:
             for asked in transactions.core.requests(now):
                 received = partial(transactions.core.response_received, outgoing=asked)
-                self._begin_exchange(asked.node, asked.message, received)
+                channel = Channel.PRODUCE if asked.batches else Channel.TRANSACTION
+                self._begin(self._exchange(asked.node, asked.message, received, channel))
         for batch in core.to_compress():
             if self._compressor is None:
                 self._compressor = ThreadPoolExecutor(1, "asyncrevoke compress")
@@ -400,21 +401,20 @@ class RecordProducer:
         if due < float("inf"):
             self._timer = self._loop.call_at(due, self._pump)
 
-    def _begin_exchange(self, node: Node, message: Request, received: Callable[..., None]) -> None:
-        exchange = self._exchange(node, message, received)
+    def _begin(self, exchange: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(exchange, name="asyncrevoke produce")
         self._exchanges.add(task)
         task.add_done_callback(self._exchange_ended)
 
-    async def _exchange(self, node: Node, message: Request, received: Callable[..., None]) -> None:
+    async def _exchange(
+        self,
+        node: Node,
+        message: Request,
+        received: Callable[..., None],
+        channel: Channel = Channel.PRODUCE,
+    ) -> None:
         """Send one request, and process its response."""
-        send = Send(
-            next(self._ids),
-            message,
-            node,
-            Channel.PRODUCE,
-            self._config.request_timeout,
-        )
+        send = Send(next(self._ids), message, node, channel, self._config.request_timeout)
         reply = await self._requests.request(send)
         received(self._loop.time(), reply=reply)
         self._changed()

@@ -42,7 +42,7 @@ from asyncrevoke.client.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.commit.committed_maps import CommittedMaps
@@ -285,6 +285,10 @@ class Committer:
             self._config.request_timeout,
             self._commit_response_received,
         )
+
+    def call_without_transaction(self, now: float, function: Callable[[float], None]) -> None:
+        """Call when no transaction has begun that has not ended."""
+        function(now)
 
     def resume(self, now: float) -> None:
         """The membership may commit (again): send what is owed."""

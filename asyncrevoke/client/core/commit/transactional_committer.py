@@ -37,7 +37,7 @@ from asyncrevoke.client.model import GroupMetadata
 from asyncrevoke.client.protocol.messages import CommitEntry, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from asyncrevoke.client.core.commit.returned_records import ReturnedRecords
     from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
@@ -89,6 +89,7 @@ class TransactionalCommitter(Committer):
     """
 
     _composed: ComposedOffsets | None = None
+    _when_ended: Callable[[float], None] | None = None
     _revocation: Revocation
     _returned_records: ReturnedRecords
     # The last state of a partition in which none of its finished records fitted: another partition
@@ -313,9 +314,22 @@ class TransactionalCommitter(Committer):
             membership.rebalance_seen(now)
         return membership.member_identity
 
+    def call_without_transaction(self, now: float, function: Callable[[float], None]) -> None:
+        """Call when no transaction has begun that has not ended."""
+        if self._composed is None:
+            function(now)
+        else:
+            self._when_ended = function
+
+    def _transaction_ended(self, now: float) -> None:
+        self._composed = None
+        function, self._when_ended = self._when_ended, None
+        if function is not None:
+            function(now)
+
     def transaction_committed(self, now: float, composed: ComposedOffsets) -> None:
         """The transaction is committed: its records are completed."""
-        self._composed = None
+        self._transaction_ended(now)
         self._backoff.succeeded()
         self.slowest = max(self.slowest * 0.99, now - composed.composed_at)
         acked: list[PartitionInstance] = []
@@ -349,7 +363,7 @@ class TransactionalCommitter(Committer):
     ) -> None:
         """Nothing of the transaction is visible: begin another one after a backoff, or ``at_once``.
         ``errors``: why the coordinator has rejected the offsets."""
-        self._composed = None
+        self._transaction_ended(now)
         self._due = True
         if errors:
             self._offsets_rejected(now, composed, errors)

@@ -31,8 +31,9 @@ _INTERPRETER: Final = 0.25
 
 class Deadline(NamedTuple):
     """Three instants of one clock, in this order: at ``work`` running handlers are cancelled, at
-    ``commits`` partitions without an acknowledged final commit are lost and the group is left, and
-    at ``end`` nothing is waited for any more but what must end after it."""
+    ``commits`` partitions without an acknowledged final commit are lost and the group is left, when
+    an open transaction is aborted or half of the rest is over, and at ``end`` nothing is waited for
+    any more but what must end after it."""
 
     work: float
     commits: float

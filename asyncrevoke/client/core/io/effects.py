@@ -36,7 +36,8 @@ class Node(NamedTuple):
 
 class Channel(enum.Enum):
     """A connection with a purpose. A broker handles one request at a time per connection, so a
-    delayed JoinGroup or a long-polling Fetch must not delay a heartbeat or a commit."""
+    delayed JoinGroup or a long-polling Fetch must not delay a heartbeat or a commit, and a Produce
+    that waits for replicas must not delay the abort of its transaction."""
 
     # Without a call of Python, which Enum.__hash__ would be.
     __hash__ = object.__hash__
@@ -44,6 +45,7 @@ class Channel(enum.Enum):
     JOIN = "join"
     HEARTBEAT = "heartbeat"
     COMMIT = "commit"
+    TRANSACTION = "transaction"
     READ_BACK = "read back"
     FETCH = "fetch"
     FETCH_BUSY = "fetch busy"

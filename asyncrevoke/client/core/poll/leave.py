@@ -10,6 +10,7 @@ from asyncrevoke.client.core.io.effects import CompleteRequest
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.commit.committer import Committer
     from asyncrevoke.client.core.fetch.fetcher import Fetcher
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.membership.subscription_state import SubscriptionState
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _DRAIN_TIMER = "leave-drain"
 _COMMIT_TIMER = "leave-commit"
+_ABORT_TIMER = "leave-abort"
 _CLOSE_TIMER = "close"
 
 
@@ -36,6 +38,7 @@ class Leaving:
         fetcher: Fetcher,
         subscription_state: SubscriptionState,
         poller: Poller,
+        committer: Committer,
         reactions: PollReactions,
     ) -> None:
         self._outbox = outbox
@@ -45,6 +48,7 @@ class Leaving:
         self._fetcher = fetcher
         self._subscription_state = subscription_state
         self._poller = poller
+        self._committer = committer
         self._reactions = reactions
         self._calls: list[int] = []
         self._deadline: Deadline | None = None
@@ -54,6 +58,8 @@ class Leaving:
         # Whether closing waits until the fetch sessions have ended.
         self._sessions_ending = False
         self.under_way = False
+        # Whether all is lost, and the group is left when no transaction is open any more.
+        self.waits_for_abort = False
         self.closing = False
         self.closed = False
 
@@ -109,7 +115,7 @@ class Leaving:
     def finish(self) -> None:
         """Closing ends, whether the group was left or not."""
         self.closed = True
-        for timer in (_DRAIN_TIMER, _COMMIT_TIMER, _CLOSE_TIMER):
+        for timer in (_DRAIN_TIMER, _COMMIT_TIMER, _ABORT_TIMER, _CLOSE_TIMER):
             self._outbox.cancel_timer(timer)
         self._reactions.closing_ended()
         self._complete()
@@ -137,6 +143,16 @@ class Leaving:
         if self.under_way:
             why = "no commit of it was acknowledged within close_timeout"
             self._revocation.lose(now, self._assignment.live(), why)
+            # An open transaction is aborted now: until then the next owners cannot fetch offsets.
+            end = now if self._deadline is None else self._deadline.end
+            self.waits_for_abort = True
+            self._outbox.set_timer(_ABORT_TIMER, (now + end) / 2, self._leave_now)
+            self._committer.call_without_transaction(now, self._leave_now)
+
+    def _leave_now(self, now: float) -> None:
+        self._outbox.cancel_timer(_ABORT_TIMER)
+        self.waits_for_abort = False
+        if self.under_way:
             self._subscription_state.membership.leave_now(now)
 
     def _too_long(self, now: float) -> None:
@@ -144,6 +160,7 @@ class Leaving:
         if not self.closing:
             # The earlier timers may be due at the same time, and not have fired yet.
             self._not_committed(now)
+            self._leave_now(now)
             if self.under_way:
                 membership.stop_leaving(now)
             return

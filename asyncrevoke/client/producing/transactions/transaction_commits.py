@@ -170,7 +170,7 @@ class TransactionCommits:
             self._abort_reason = error
             self._preparing.cancel()
             return True
-        if not self.core.cancel(error):
+        if not self.core.cancel(asyncio.get_running_loop().time(), error):
             return False
         self._sender.send_now()
         return True

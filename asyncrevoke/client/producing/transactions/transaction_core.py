@@ -191,12 +191,17 @@ class TransactionCore:
         self._end_in_doubt |= self.state is State.UNINITIALIZED
         return self._transaction is None and not self._end_in_doubt
 
-    def cancel(self, error: Exception) -> bool:
+    def cancel(self, now: float, error: Exception) -> bool:
         """Abort the present transaction, which then fails with this error. False if its commit was
-        sent, or if there is none."""
+        sent, or if there is none.
+
+        With transaction.version 2 no response is waited for before, as a request that is late is
+        rejected."""
         if self._transaction is None or self._commit_sent:
             return False
         self._give_up(error)
+        if self._is_implicit:
+            self._abort_at = min(self._abort_at, now)
         return True
 
     def fail_all(self, error: Exception) -> None:

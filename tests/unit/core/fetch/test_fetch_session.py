@@ -8,6 +8,7 @@ import pytest
 from unit.core.fetch.scripted_fetches import FetchWorld, asked, data
 from unit.core.scripted_environment import NODES, topic, tp
 
+from asyncrevoke.client.core.commit.committer import Committer
 from asyncrevoke.client.core.fetch.fetcher import Fetcher
 from asyncrevoke.client.core.io.effects import Channel, FailureKind, Send
 from asyncrevoke.client.core.membership.subscription_state import SubscriptionState
@@ -240,6 +241,7 @@ def test_closing_waits_for_the_end_of_sessions_and_for_nothing_after_it() -> Non
         create_autospec(Fetcher, instance=True, **{"end_sessions.return_value": True}),
         create_autospec(SubscriptionState, instance=True, started=True, membership=MagicMock()),
         create_autospec(Poller, instance=True, fatal=None),
+        create_autospec(Committer, instance=True),
         reactions,
     )
     leaving.close(world.now, 1, graceful=True, deadline=None)

@@ -357,7 +357,7 @@ def test_a_transaction_is_aborted_with_the_error_of_the_caller_until_its_commit_
 
     def fault(outgoing: TransactionRequest) -> str:
         if isinstance(outgoing.message, before):
-            setting.at(setting.now, lambda: results.append(setting.core.cancel(error)))
+            setting.at(setting.now, lambda: results.append(setting.core.cancel(setting.now, error)))
             setting.faults = lambda _: "response"
         return "response"
 
@@ -367,7 +367,7 @@ def test_a_transaction_is_aborted_with_the_error_of_the_caller_until_its_commit_
     assert results == [not is_late]
     assert ends.error is (None if is_late else error)
     assert was_committed(setting) is is_late
-    assert not setting.core.cancel(error)
+    assert not setting.core.cancel(setting.now, error)
 
 
 def test_a_commit_that_no_broker_has_received_can_be_aborted() -> None:
@@ -379,7 +379,7 @@ def test_a_commit_that_no_broker_has_received_can_be_aborted() -> None:
     ends = setting.transaction({0: [b"a"]}, offsets=offsets_of({0: 7, 1: 9}))
     setting.run(lambda: setting.core.state is State.COMMITTING)
     setting.run(lambda: not setting.core._commit_sent)
-    assert setting.core.cancel(error)
+    assert setting.core.cancel(setting.now, error)
     setting.faults = lambda _: "response"
     setting.run()
     setting.settle()

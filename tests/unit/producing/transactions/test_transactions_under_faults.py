@@ -86,7 +86,7 @@ def run_schedule(version: int, seed: int) -> None:
 
 def cancel(setting: Setting, ends: Ends) -> None:
     if not ends.has_ended:
-        setting.core.cancel(TransactionError("cancelled"))
+        setting.core.cancel(setting.now, TransactionError("cancelled"))
 
 
 def check_order(applied: list[dict[TopicPartition, int]]) -> None:

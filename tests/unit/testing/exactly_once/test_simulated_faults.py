@@ -16,7 +16,12 @@ from asyncrevoke.client.producing.requests import (
 )
 from asyncrevoke.client.producing.transactions.offset_requests import TxnOffsetCommitRequest
 from asyncrevoke.client.producing.transactions.requests import EndTxnRequest
-from asyncrevoke.client.protocol.messages import EntityResponse, ErrorCode
+from asyncrevoke.client.protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    EntityResponse,
+    ErrorCode,
+    LeaveGroupRequest,
+)
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.testing.cluster import Cluster
 
@@ -45,12 +50,14 @@ def billing(
     transaction_interval: float = 60.0,
     protocol: GroupProtocol = "classic",
     dead_letter: str | None = None,
+    transaction_timeout: float = 10.0,
 ) -> Consumer:
     consumer = Consumer(
         group_id="g",
         group_protocol=protocol,
         processing="exactly_once",
         transaction_interval=transaction_interval,
+        transaction_timeout=transaction_timeout,
     )
 
     @consumer.handler("orders", publish_to="invoices", dead_letter=dead_letter)
@@ -375,3 +382,34 @@ async def test_a_new_member_epoch_within_a_transaction_does_not_abort_it(
         await t.advance(60)
         assert (values(t), t.committed("orders", 0)) == ([b"1"], 1)
         assert ends == [True]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("aborts", [True, False])
+async def test_closing_at_its_deadline_aborts_the_transaction_before_it_leaves_the_group(
+    monkeypatch: pytest.MonkeyPatch, protocol: GroupProtocol, aborts: bool
+) -> None:
+    ends: list[tuple[str, float]] = []
+
+    def never_acknowledge(message: Request, reply: Reply, process: Callable[[Reply], None]) -> None:
+        match message:
+            case ProduceRequest():
+                process(lambda _response: None)
+            case EndTxnRequest(committed=False):
+                ends.append(("aborted", t.time))
+                if aborts:
+                    process(reply)
+            case LeaveGroupRequest() | ConsumerGroupHeartbeatRequest(member_epoch=-1):
+                ends.append(("left", t.time))
+                process(reply)
+            case _:
+                process(reply)
+
+    consumer = billing(transaction_interval=1, protocol=protocol, transaction_timeout=60)
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.advance(AFTER_FIRST_COMMIT)
+        inject(monkeypatch, never_acknowledge)
+        await t.publish("orders", b"1")
+        await t.advance(1)
+    assert [end for end, _ in ends] == ["aborted", "left"]
+    assert ends[1][1] - ends[0][1] == pytest.approx(0.0 if aborts else 1.25, abs=0.1)
