@@ -162,25 +162,23 @@ class CommittedMaps:
         elif instance.too_far_ahead and tracker.width <= _WIDEST:
             self._resume(instance)
 
-    def _resume(self, instance: PartitionInstance) -> None:
-        self._outbox.emit(log_events.PARTITION_RESUMED, partition=str(instance.partition))
-        del self._too_far_ahead[instance]
-        instance.set_too_far_ahead(False)
-        self._outbox.wake()
-
     def resume_delivery(self) -> None:
         """Resume the partitions that no longer wait for an incomplete record."""
         for instance in list(self._too_far_ahead):
             tracker = instance.tracker
-            if tracker is not None and not instance.terminal:
-                if tracker.width > _WIDEST or self._leaves_out_much(instance, tracker):
-                    continue
-                self._outbox.emit(log_events.PARTITION_RESUMED, partition=str(instance.partition))
-            del self._too_far_ahead[instance]
-            instance.set_too_far_ahead(False)
-            self._outbox.wake()
+            if instance.terminal or tracker is None or not self._is_too_far(instance, tracker):
+                self._resume(instance)
 
-    def _leaves_out_much(self, instance: PartitionInstance, tracker: OffsetTracker) -> bool:
+    def _resume(self, instance: PartitionInstance) -> None:
+        if instance.tracker is not None and not instance.terminal:
+            self._outbox.emit(log_events.PARTITION_RESUMED, partition=str(instance.partition))
+        del self._too_far_ahead[instance]
+        instance.set_too_far_ahead(False)
+        self._outbox.wake()
+
+    def _is_too_far(self, instance: PartitionInstance, tracker: OffsetTracker) -> bool:
+        if tracker.width > _WIDEST:
+            return True
         if not self._limit or tracker.is_contiguous:
             return False
         point, limit = tracker.commit_point, self._limits.get(instance, self._limit)
