@@ -216,26 +216,34 @@ class TransactionalCommitter(Committer):
                 composed.dropped[tracker_id] = range(len(groups))
             else:
                 sources[instance] = {**sources.get(instance, {}), tracker_id: groups}
-        if room is not None:
-            # So many finished records may be other ones in the next transaction.
-            self._none_fitted.clear()
-            # Those that have waited longest come first.
-            ready.sort(key=lambda instance: self._acknowledged_commits.get(instance, 0))
-        for instance in ready:
-            found = sources.get(instance, {})
-            if room is None:
-                self._compose(composed, instance, found)
-                continue
-            offered = room.offer(found)
-            self._compose(composed, instance, offered)
-            included = {t: composed.included[t] for t in offered if t in composed.included}
-            room.take(included, sum(len(composed.completes[t]) for t in included))
+        if room is None:
+            for instance in ready:
+                self._compose(composed, instance, sources.get(instance, {}))
+        else:
+            self._compose_within(composed, ready, sources, room)
         if composed.entries:
             self._sent += 1
             self._composed = composed
         else:
             self.waiters.check()
         return composed
+
+    def _compose_within(
+        self,
+        composed: ComposedOffsets,
+        ready: list[PartitionInstance],
+        sources: Mapping[PartitionInstance, Mapping[int, Sequence[Finished]]],
+        room: TransactionRoom,
+    ) -> None:
+        """Add what there is room for; the partitions that have waited longest come first."""
+        # So many finished records may be other ones in the next transaction.
+        self._none_fitted.clear()
+        ready.sort(key=lambda instance: self._acknowledged_commits.get(instance, 0))
+        for instance in ready:
+            offered = room.offer(sources.get(instance, {}))
+            self._compose(composed, instance, offered)
+            included = {t: composed.included[t] for t in offered if t in composed.included}
+            room.take(included, sum(len(composed.completes[t]) for t in included))
 
     def _compose(
         self,

@@ -282,7 +282,9 @@ def test_a_transaction_that_takes_too_long_is_aborted_before_the_coordinator_doe
     assert setting.visible()[0] == [b"first", b"b"]
 
 
-def test_a_transaction_that_the_coordinator_has_aborted_in_time_is_not_repeated() -> None:
+def test_a_transaction_that_the_coordinator_has_aborted_in_time_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     brokers = TransactionBrokers(2)
     setting = Setting(brokers)
     setting.transaction({0: [b"first"]})
@@ -297,7 +299,7 @@ def test_a_transaction_that_the_coordinator_has_aborted_in_time_is_not_repeated(
         else:
             deliver(outgoing, fault)
 
-    setting._deliver = slowly  # type: ignore[method-assign]
+    monkeypatch.setattr(setting, "_deliver", slowly)
     ends = setting.transaction({0: [b"a"]})
     sent(setting)
     setting.run()
