@@ -3,10 +3,10 @@
     python -m benchmarks.versions OTHER_CHECKOUT [--pairs 15] [--only STYLE ...]
 
 A topic of keyed records is filled once. Then the two checkouts take turns in reading it, each time
-in a new process and as a new group, in four styles: whole batches, single records, handlers that
-await nothing, and handlers that await 5 ms, 512 at once. Each pair gives a ratio, in which 1 is the
-speed of the other checkout and more is faster; printed are the geometric mean and the interval that
-holds it with 95 % confidence.
+in a new process and as a new group, in five styles: whole batches, single records, handlers that
+await nothing, handlers that await 5 ms, 512 at once, and handlers that publish a result. Each pair
+gives a ratio, in which 1 is the speed of the other checkout and more is faster; printed are the
+geometric mean and the interval that holds it with 95 % confidence.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ KEYS = 10_000
 DEADLINE = 120.0
 # Enough that what happens once, for example the import of the schema of the first OffsetCommit, is
 # less than 1 % of the time.
-RECORDS = {"batches": 1_000_000, "records": 1_000_000, "handlers": 1_600_000, "waiting": 200_000}
+RECORDS = {
+    "batches": 1_000_000,
+    "records": 1_000_000,
+    "handlers": 1_600_000,
+    "waiting": 200_000,
+    "results": 400_000,
+}
 # Of Student's distribution, the 97.5 % quantile: as good as that of many pairs from 60 on.
 _QUANTILES = {5: 2.776, 10: 2.262, 15: 2.145, 20: 2.093, 30: 2.045, 60: 2.001}
 
@@ -90,7 +96,8 @@ def main() -> int:
     with measured_broker() as broker:
         bootstrap = broker.bootstrap_servers
         topic = topic_name("versions")
-        broker.create_topic(topic, PARTITIONS)
+        for name in (topic, f"{topic}-results"):
+            broker.create_topic(name, PARTITIONS)
         keys = [b"%d" % (number * 7919 % KEYS) for number in range(max(RECORDS.values()))]
         asyncio.run(fill_keyed(bootstrap, topic, PARTITIONS, keys, SIZE))
         for style in options.only or STYLES:
@@ -113,7 +120,8 @@ def main() -> int:
                 ]
             )
             sys.stderr.write(f"{' | '.join(rows[-1])}\n")
-        broker.delete_topic(topic)
+        for name in (topic, f"{topic}-results"):
+            broker.delete_topic(name)
     print(table(["style", "us CPU per record", "the other checkout", "ratio (95 %)"], rows))
     print()
     facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))

@@ -89,7 +89,27 @@ async def _waiting(bootstrap: str, topic: str, group: str, watch: Stopwatch) -> 
         await watch.finished.wait()
 
 
-STYLES = {"batches": _batches, "records": _records, "handlers": _handlers, "waiting": _waiting}
+async def _results(bootstrap: str, topic: str, group: str, watch: Stopwatch) -> None:
+    consumer = Consumer(
+        bootstrap_servers=bootstrap, group_id=group, concurrency=64, max_in_flight=10_000
+    )
+
+    @consumer.handler(topic, publish_to=f"{topic}-results")
+    async def publish(value: bytes) -> bytes:
+        watch.add(1)
+        return value
+
+    async with consumer:
+        await watch.finished.wait()
+
+
+STYLES = {
+    "batches": _batches,
+    "records": _records,
+    "handlers": _handlers,
+    "waiting": _waiting,
+    "results": _results,
+}
 
 
 async def _main(style: str, bootstrap: str, topic: str, group: str, records: str) -> None:

@@ -4,7 +4,8 @@
 
 Handlers that await nothing run on records that are in memory already; the variants take turns in
 one process, and the best turn of each counts, so that what else the machine does matters little.
-What fetching, decoding and committing cost is not in it: ``benchmarks.observability`` has all.
+What fetching, decoding and committing cost is not in it:
+``benchmarks.costs.observability`` has all.
 """
 
 from __future__ import annotations

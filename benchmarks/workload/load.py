@@ -62,17 +62,18 @@ async def fill_keyed(
     value = b"x" * size
     client = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=20, max_batch_size=128 * 1024)
     async with cast("Sender", client) as producer:
-        sent = [
-            await producer.send(
-                topic,
-                value,
-                key=key,
-                partition=zlib.crc32(key) % partitions,
-                headers=list(headers),
-            )
-            for key in keys
-        ]
-        await asyncio.gather(*sent)
+        for start in range(0, len(keys), _AT_ONCE):
+            sent = [
+                await producer.send(
+                    topic,
+                    value,
+                    key=key,
+                    partition=zlib.crc32(key) % partitions,
+                    headers=list(headers),
+                )
+                for key in keys[start : start + _AT_ONCE]
+            ]
+            await asyncio.gather(*sent)
 
 
 def stream_stamped(

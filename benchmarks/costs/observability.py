@@ -1,6 +1,6 @@
 """What looking on costs: handlers with metrics, traces and the page, beside handlers without.
 
-    python -m benchmarks.observability [--rounds R] [--records N] [--slow] [--json]
+    python -m benchmarks.costs.observability [--rounds R] [--records N] [--slow] [--json]
 
 One broker; the variants take turns, each time in a new process and with a new group, and each round
 gives a ratio to the variant without anything. Handlers await nothing (the hardest case), or 5 ms
