@@ -97,6 +97,25 @@ STEPS = {
         "--cold --rounds 1 --partitions 200 --records 500000 --idle 3",
         4.5,
     ),
+    "exactly-once": Step(
+        "exactly_once",
+        "--scenario noop slow --rounds 3",
+        "--scenario noop slow --cold --rounds 1 --records 5000",
+        5.0,
+    ),
+    "exactly-once-latency": Step(
+        "exactly_once",
+        "--scenario latency --rounds 2",
+        "--scenario latency --cold --rounds 1 --delays 500",
+        2.0,
+    ),
+    "exactly-once-intervals": Step(
+        "exactly_once",
+        "--scenario intervals --rounds 1 --delays 3000",
+        "--scenario intervals --cold --rounds 1 --records 5000 --delays 500",
+        3.0,
+    ),
+    "exactly-once-stall": Step("exactly_once.stall", "--rounds 2", "--rounds 1 --drain 1", 2.0),
     "memory": _handlers("memory", 2.2, " --seconds 120", " --seconds 12"),
 }
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from asyncrevoke.broker.errors import BrokerMissingError
-from asyncrevoke.broker.installation.jars import class_path
+from asyncrevoke.broker.installation.jars import KAFKA_VERSION, class_path
 from asyncrevoke.broker.installation.java import Java, find_java, java_version
 from asyncrevoke.broker.process.supervisor import die_with_parent
 
@@ -60,7 +60,14 @@ KPIPE = Peer(
     25,
     "ASYNCREVOKE_KPIPE_JARS",
 )
-PEERS = (PARALLEL_CONSUMER, DECATON, KPIPE)
+STREAMS = Peer(
+    "Kafka Streams",
+    f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
+    "StreamAll.java",
+    17,
+    "ASYNCREVOKE_STREAMS_JARS",
+)
+PEERS = (PARALLEL_CONSUMER, DECATON, KPIPE, STREAMS)
 
 
 class Told(NamedTuple):

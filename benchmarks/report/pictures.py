@@ -43,7 +43,10 @@ def draw(section: Section, file: Path) -> None:
     """Write an SVG, for light and dark pages."""
     # With a salt the same results give the same file.
     with mpl.rc_context({"svg.hashsalt": "asyncrevoke", "svg.fonttype": "path", "font.size": 9}):
-        figure = _curve(section) if section.curve else _bars(section)
+        if section.lines:
+            figure = _lines(section)
+        else:
+            figure = _curve(section) if section.curve else _bars(section)
         figure.savefig(file, metadata={"Date": None}, facecolor="white")
     file.write_text(file.read_text("utf-8").replace("</style>", f"{_DARK}</style>", 1), "utf-8")
 
@@ -74,8 +77,12 @@ def _bars(section: Section) -> Figure:
     axes.locator_params(axis="x", nbins=6)
     axes.set_title(f"{section.title}: {measure.title}", loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.set_major_formatter(lambda value, _position: f"{value:,.10g}")
+    axes.xaxis.set_major_formatter(_number)
     return figure
+
+
+def _number(value: float, _position: object) -> str:
+    return f"{value:,.10g}"
 
 
 def _curve(section: Section) -> Figure:
@@ -86,4 +93,29 @@ def _curve(section: Section) -> Figure:
     axes.set_xlabel("seconds")
     axes.set_title(f"{section.title}: {section.measures[0].title}", loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _lines(section: Section) -> Figure:
+    figure = Figure((_WIDTH, 2.4 * len(section.lines)), layout="constrained")
+    panels = figure.subplots(len(section.lines), squeeze=False)[:, 0]
+    for axes, measure, lines in zip(panels, section.measures, section.lines, strict=True):
+        for client, points in lines.items():
+            colour = _OURS if client.startswith("asyncrevoke") else _OTHERS
+            axes.plot(*zip(*points, strict=True), color=colour, marker="o", markersize=3)
+            axes.annotate(
+                client,
+                points[-1],
+                xytext=(0, 5),
+                textcoords="offset points",
+                ha="right",
+                color="#222",
+            )
+        axes.set_xscale("log")
+        axes.set_ylim(0, 1.2 * max(y for points in lines.values() for _, y in points))
+        axes.set_title(f"{section.title}: {measure.title}", loc="left", fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.xaxis.set_major_formatter(_number)
+        axes.yaxis.set_major_formatter(_number)
+    panels[-1].set_xlabel(section.over)
     return figure

@@ -35,6 +35,9 @@ class Section(NamedTuple):
     failed: dict[str, str]
     # Seconds and MiB, to be drawn instead.
     curve: tuple[tuple[float, float], ...] = ()
+    # The medians of each measure by client, over a setting that is named by ``over``: as well.
+    lines: tuple[dict[str, list[tuple[float, float]]], ...] = ()
+    over: str = ""
     is_drawn: bool = True
 
 
@@ -112,10 +115,12 @@ def page(results: Mapping[str, Found]) -> str:
 
 def _surroundings(results: Mapping[str, Found]) -> Iterator[str]:
     """Versions and the machine. Steps that were repeated elsewhere are named."""
-    for name in next(iter(results.values()))["surroundings"]:
+    names = dict.fromkeys(name for found in results.values() for name in found["surroundings"])
+    for name in names:
         steps: dict[str, list[str]] = {}
         for step, found in results.items():
-            steps.setdefault(found["surroundings"].get(name, "unknown"), []).append(step)
+            if name in found["surroundings"]:
+                steps.setdefault(found["surroundings"][name], []).append(step)
         if len(steps) == 1:
             yield f"{name} {next(iter(steps))}"
         else:
@@ -280,6 +285,93 @@ def _many(name: str, found: Found) -> Iterator[Section]:
     )
 
 
+EXACTLY_ONCE: dict[str, tuple[str, str]] = {
+    "noop": (
+        "Results exactly once, handlers that await nothing",
+        "64 at once, a transaction each 100 ms. Until all results are committed.",
+    ),
+    "slow": (
+        "Results exactly once, handlers that await 5 ms",
+        "512 at once; loops sleep 5 ms for each record.",
+    ),
+    "latency": (
+        "From sending a record to its visible result",
+        "1,000 records/s, a transaction each 100 ms. The reader has `read_committed`.",
+    ),
+    "intervals": (
+        "Rate and latency over the interval between transactions",
+        "Handlers that await nothing; the latency is that at 1,000 records/s.",
+    ),
+}
+
+
+def _exactly_once(_name: str, found: Found) -> Iterator[Section]:
+    failed = cast("dict[str, dict[str, str]]", found["failed"])
+    for scenario, (title, about) in EXACTLY_ONCE.items():
+        rows = cast("list[Found]", found.get(scenario, []))
+        if not rows:
+            continue
+        several = scenario == "intervals"
+        labels = [
+            f"{row['client']}, {1000 * row['interval']:g} ms" if several else row["client"]
+            for row in rows
+        ]
+        measures: list[Measure] = []
+        for kind, key, label, scale, digits in (
+            ("rates", "rate", "records/s", 1.0, 0),
+            ("rates", "cpu_rate", "records per second of CPU", 1.0, 0),
+            ("latencies", "delay_p99", "p99, ms", 1e3, 0),
+            ("latencies", "delay_p50", "p50, ms", 1e3, 0),
+        ):
+            values = [[scale * each[key] for each in row[kind]] for row in rows]
+            if any(values):
+                measures.append(Measure(label, dict(zip(labels, values, strict=True)), digits))
+        yield Section(
+            f"exactly-once-{scenario}",
+            title,
+            about,
+            labels[0],
+            tuple(measures),
+            _failed(failed.get(scenario, {})),
+            lines=tuple(_lines(rows, measure, labels) for measure in measures) if several else (),
+            over="seconds between transactions",
+        )
+
+
+def _lines(
+    rows: list[Found], measure: Measure, labels: list[str]
+) -> dict[str, list[tuple[float, float]]]:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row, label in zip(rows, labels, strict=True):
+        if values := measure.rounds[label]:
+            point = (row["interval"], statistics.median(values))
+            lines.setdefault(row["client"], []).append(point)
+    return lines
+
+
+def _exactly_once_stall(name: str, found: Found) -> Iterator[Section]:
+    rows = cast("list[Found]", found["measured"])
+    clients = list(dict.fromkeys([*(row["client"] for row in rows), *found["failed"]]))
+    yield Section(
+        name,
+        f"Visible results of kept partitions, {found['drain']:g} s of work to finish",
+        "The longest gap between visible results of kept partitions when a member joined, with a"
+        f" transaction each {1000 * found['interval']:g} ms, and how much longer than before the"
+        " longest gap between their handler calls was.",
+        "asyncrevoke cooperative-sticky",
+        tuple(
+            Measure(label, {c: [r[key] for r in rows if r["client"] == c] for c in clients}, 2)
+            for key, label in (
+                ("visible_gap", "gap of results, s"),
+                ("visible_gap_before", "the same before, s"),
+                ("stall", "stall of handlers, s"),
+                ("first_result", "newcomer's first result, s"),
+            )
+        ),
+        _failed(found["failed"]),
+    )
+
+
 def _failed(why: Mapping[str, str]) -> dict[str, str]:
     """Reasons in one line each."""
     return {who: " ".join(reason.removeprefix(f"{who}: ").split()) for who, reason in why.items()}
@@ -291,4 +383,8 @@ SECTIONS = {
     "stall": _stall,
     "join": _join,
     "many": _many,
+    **dict.fromkeys(
+        ("exactly-once", "exactly-once-latency", "exactly-once-intervals"), _exactly_once
+    ),
+    "exactly-once-stall": _exactly_once_stall,
 }
