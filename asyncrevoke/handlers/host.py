@@ -202,7 +202,7 @@ class HandlerHost:
                     router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)
                 if self.transactions is not None:
-                    self.transactions.serve(runner.results_refused, runner.report_ended)
+                    self.transactions.serve(runner.report_ended)
                 session.add_owner(runner)
                 session.core.poll_for_handlers()
                 if lifespans is not None:

@@ -163,10 +163,6 @@ class HandlerRunner(RecordOwner):
         """Count the records whose calls have ended in this turn of the event loop."""
         self._pipeline.dispatcher.flush_completed()
 
-    def results_refused(self, records: Sequence[Record], error: Exception) -> None:
-        """The results of a call for these records were refused, and are in no transaction."""
-        self._pipeline.results_refused(records, error)
-
     def _drain(self) -> None:
         """Start no record, except those of gaps until shortly before the deadline."""
         backlog, deadline = self._pipeline.backlog, self._context.deadline

@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar, TypeVarT
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
-from asyncrevoke.client.errors import ConfigError, HandlerExitError, IllegalStateError
+from asyncrevoke.client.errors import (
+    ConfigError,
+    DecodeError,
+    HandlerExitError,
+    IllegalStateError,
+)
+from asyncrevoke.client.producing.exactly_once.known_topics import wait_for_topic
 from asyncrevoke.client.producing.message import SAME_KEY, Headers, Message, SameKey
 from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.execution.result_publisher import encoded_result
+from asyncrevoke.handlers.policy.batch import unfinished_records
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.registration import Handler
 from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering, lane_key
-from asyncrevoke.handlers.task_records import TaskRecords
+from asyncrevoke.handlers.task_records import Task, TaskRecords
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     )
     from typing import Self
 
+    from asyncrevoke.client.errors import PublishError
     from asyncrevoke.client.model import PollResult, Record, TopicPartition, UnwrittenRecords
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.batch import Item
@@ -143,9 +151,17 @@ class TrackedTaskGroup(RecordOwner):
             order_by=INHERIT,
             limits=HandlerLimits(),
         )
+        self._handler = handler
         self._pipeline = HandlerPipeline(
-            self._records, source.membership, _TaskHandler(handler), context, self
+            self._records,
+            source.membership,
+            _TaskHandler(handler),
+            context,
+            self,
+            self._ordering_again,
         )
+        # Whether a task has published results in a transaction.
+        self._publishes = False
         self._state: _State = "new"
         self._failure: BaseException | None = None
 
@@ -167,7 +183,8 @@ class TrackedTaskGroup(RecordOwner):
         Raises the error of a failed task. If cancelled while waiting, tasks are cancelled too.
         """
         self._state = "left"
-        self._records.stop_retries()
+        if self._context.transactions is None:
+            self._records.stop_retries()
         with self._source.awaiting_library():
             try:
                 failed = error is not None and error is not self._failure
@@ -188,6 +205,11 @@ class TrackedTaskGroup(RecordOwner):
                 try:
                     self._set_timeout_after_failure()
                     await self._pipeline.pool.wait_until_idle()
+                    if self._publishes:
+                        # Tasks whose results are refused have failed.
+                        await self._pipeline.results_ended()
+                        await self._pipeline.pool.wait_until_idle()
+                    self._records.stop_retries()
                 finally:
                     self._timeout = None
         except TimeoutError:
@@ -241,10 +263,11 @@ class TrackedTaskGroup(RecordOwner):
     ) -> None:
         """Add a result of the running task of ``record``, with ``processing="exactly_once"``.
 
-        It is written in the transaction that commits the record, if the task succeeds. The
-        arguments are those of :meth:`HandlerContext.publish`. Waits until the topic is known.
-        Raises PublishError, IllegalStateError for a record without a running task, and ConfigError
-        without ``processing="exactly_once"``. If cancelled, nothing was added.
+        It is written in the transaction that commits the record, if the task succeeds. If a broker
+        refuses it then, the task has failed. The arguments are those of
+        :meth:`HandlerContext.publish`. Waits until the topic is known. Raises PublishError,
+        IllegalStateError for a record without a running task, and ConfigError without
+        ``processing="exactly_once"``. If cancelled, nothing was added.
         """
         transactions = self._context.transactions
         if transactions is None:
@@ -252,15 +275,29 @@ class TrackedTaskGroup(RecordOwner):
                 'publish() of a task group needs processing="exactly_once": otherwise use '
                 "consumer.producer.publish()"
             )
-        if record not in self._records:
-            raise IllegalStateError("only the running task of a record publishes its results")
+        self._check_runs(record)
         with transactions.producer.spans(in_call=True) as spans:
             message = Message(
                 value, key=key, headers=headers, partition=partition, timestamp=timestamp
             )
             result = encoded_result(topic, message, record, spans)
-            await transactions.producer.partitions(topic)
-            transactions.finished.call_results(record, TASKS).append(result)
+            await wait_for_topic(lambda: transactions.producer, topic)
+            self._check_runs(record)
+            calls = self._pipeline.backlog.calls_of(record)
+            refused = partial(self._results_refused, self._records.task_of(record), calls)
+            transactions.finished.call_results(record, TASKS, refused).append(result)
+            self._publishes = True
+
+    def _check_runs(self, record: Record) -> None:
+        if record not in self._records:
+            raise IllegalStateError("only the running task of a record publishes its results")
+
+    def _results_refused(
+        self, task: Task, calls: int, records: Sequence[Record], error: PublishError
+    ) -> None:
+        """The results of a task that has ended are in no transaction: the task has failed."""
+        self._records.add_again(records[0], task)
+        self._pipeline.results_refused(self._handler, calls, records, error)
 
     async def map(
         self,
@@ -397,6 +434,13 @@ class TrackedTaskGroup(RecordOwner):
             raise IllegalStateError(
                 "submit and map work inside `async with consumer.task_group(...)`"
             )
+
+    def _ordering_again(self, item: Item) -> HandlerOrdering | None:
+        """The ordering of a submitted record whose results are refused."""
+        try:
+            return self._ordering_of(unfinished_records(item)[0])
+        except DecodeError:
+            return None
 
     def _ordering_of(self, record: Record) -> HandlerOrdering:
         order_by = self._context.order_by

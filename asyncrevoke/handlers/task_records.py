@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.record_source import RecordSource
 
 
-class _Task(NamedTuple):
+class Task(NamedTuple):
+    """A function that was submitted, and its call with the arguments. ``ended`` is set when its
+    task has ended. ``has_room``: it counts for ``max_in_flight`` of the group."""
+
     function: object
     call: Callable[[], Awaitable[object]]
     ended: asyncio.Event | None
+    has_room: bool = True
 
 
 class TaskRecords:
@@ -32,7 +36,7 @@ class TaskRecords:
     def __init__(self, source: RecordSource, room: asyncio.Semaphore) -> None:
         self._source = source
         self._room = room
-        self._tasks: dict[Record, _Task] = {}
+        self._tasks: dict[Record, Task] = {}
         self._retries_stopped = False
 
     def __len__(self) -> int:
@@ -49,7 +53,15 @@ class TaskRecords:
         ended: asyncio.Event | None,
     ) -> None:
         """``function`` was submitted with this record; ``ended`` is set when its task has ended."""
-        self._tasks[record] = _Task(function, call, ended)
+        self._tasks[record] = Task(function, call, ended)
+
+    def task_of(self, record: Record) -> Task:
+        """The task of a record that has not ended."""
+        return self._tasks[record]
+
+    def add_again(self, record: Record, task: Task) -> None:
+        """A task that has ended may be called again: its results are refused."""
+        self._tasks[record] = task._replace(ended=None, has_room=False)
 
     def stop_retries(self) -> None:
         """The group ends: tasks that fail from now on are not retried."""
@@ -79,7 +91,8 @@ class TaskRecords:
     def _remove(self, record: Record) -> None:
         task = self._tasks.pop(record, None)
         if task is not None:
-            self._room.release()
+            if task.has_room:
+                self._room.release()
             if task.ended is not None:
                 task.ended.set()
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from asyncrevoke.client.log_events import Log
+    from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
@@ -43,7 +44,7 @@ class HeldRecords:
         self._log = log
         self._backlog = backlog
         self._blocked: dict[str, _BlockedTopic] = {}
-        self._refused: dict[Item, _RefusedRecord] = {}
+        self._refused: dict[Record, _RefusedRecord] = {}
 
     def is_blocked(self, topic: str) -> bool:
         """Whether the last write to this topic has failed, and not because of its record."""
@@ -108,11 +109,10 @@ class HeldRecords:
                     topic, blocked.reason, count, now - blocked.since, partitions
                 )
         self._forget_ended()
-        for item, refused in self._refused.items():
-            where = frozenset([item.topic_partition])
-            yield UnwrittenRecords(
-                refused.topic, refused.reason, _unwritten_in(item), now - refused.since, where
-            )
+        for record, refused in self._refused.items():
+            where = frozenset([record.topic_partition])
+            count = _unwritten_in(refused.item)
+            yield UnwrittenRecords(refused.topic, refused.reason, count, now - refused.since, where)
 
     def close(self) -> None:
         """Write no held record again."""
@@ -153,19 +153,45 @@ class HeldRecords:
         calls: int,
         fields: dict[str, object],
     ) -> None:
-        refused = self._refused.get(entry[1])
+        record = _first_unwritten(entry[1])
+        refused = self._refused.get(record)
         if refused is None:
             self._forget_ended()
-            refused = self._refused[entry[1]] = _RefusedRecord(topic, self._clock.time(), error)
+            refused = self._refused[record] = _RefusedRecord(topic, self._clock.time(), error)
             log_events.FAILED_RECORD_REFUSED.write_to(
                 self._log, to_topic=topic, error=named_error(error, _MAX_REASON), **fields
             )
+        refused.item, refused.in_transaction = entry[1], False
         self._backlog.hold(entry, calls, delay=refused.backoff.failed())
+
+    def in_transaction(self, record: Record) -> None:
+        """This record is written in a transaction, which a broker may refuse again."""
+        if (refused := self._refused.get(record)) is not None:
+            refused.in_transaction = True
+
+    def transaction_ended(self, record: Record) -> None:
+        """The transaction is committed, or the record is abandoned."""
+        self._refused.pop(record, None)
+
+    def refused_in_transaction(self, topic: str, item: Item) -> None:
+        """A broker has refused what was written to this topic for an item, which returns to its
+        lane. Held items may be before it there, so another one may try the topic."""
+        blocked = self._blocked.get(topic)
+        if blocked is not None and blocked.trial is item:
+            blocked.trial = None
+
+    def lose(self, partition: TopicPartition) -> None:
+        """The partition is lost: its records are in no transaction any more."""
+        for record in [record for record in self._refused if record.topic_partition == partition]:
+            del self._refused[record]
 
     def _forget_ended(self) -> None:
         attempts = self._backlog.attempts
-        for item in [item for item in self._refused if item not in attempts]:
-            del self._refused[item]
+        self._refused = {
+            record: refused
+            for record, refused in self._refused.items()
+            if refused.in_transaction or refused.item in attempts
+        }
 
 
 class _BlockedTopic:
@@ -187,11 +213,22 @@ class _BlockedTopic:
 
 
 class _RefusedRecord:
+    """``item`` is the record, or the batch whose first unsent record it is."""
+
+    item: Item
+
     def __init__(self, topic: str, now: float, error: BaseException) -> None:
         self.topic = topic
+        self.in_transaction = False
         self.since = now
         self.reason = _reason(error)
         self.backoff = Backoff(_FIRST, _LONGEST_REFUSED)
+
+
+def _first_unwritten(item: Item) -> Record:
+    if isinstance(item, HandlerBatch):
+        return item.unsent[0].record if item.unsent else item.unfinished[0]
+    return item
 
 
 def _unwritten_in(item: Item) -> int:

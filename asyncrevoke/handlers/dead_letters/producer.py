@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client.producing.delivery import Delivery
+from asyncrevoke.client.producing.exactly_once.known_topics import wait_for_topic
 from asyncrevoke.client.producing.message import PublishedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncrevoke.client.model import Record
+    from asyncrevoke.client.producing.exactly_once.finished_records import ResultsRefused
     from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
     from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
@@ -53,13 +55,22 @@ class TransactionalDeadLetters:
     def __init__(self, transactions: RecordTransactions) -> None:
         self._transactions = transactions
 
-    async def send(self, topic: str, message: DeadLetter, record: Record) -> None:
+    async def send(
+        self,
+        topic: str,
+        message: DeadLetter,
+        record: Record,
+        refused: ResultsRefused,
+        committed: Callable[[], None],
+    ) -> None:
         """Write the message for a failed record with its offset; returns when the topic is known.
 
-        Raises PublishError, and ConsumerClosedError if the consumer is closed meanwhile. If
-        cancelled, the message is not written.
+        Then one of the functions is called: ``refused`` if a broker refuses the message,
+        ``committed`` with the transaction; none if the partition is lost before. Raises
+        PublishError, and ConsumerClosedError if the consumer is closed meanwhile. If cancelled, the
+        message is not written.
         """
-        await self._transactions.producer.partitions(topic, _LONGEST_WAIT)
-        self._transactions.finished.begin_dead_letter(record).append(
+        await wait_for_topic(lambda: self._transactions.producer, topic, _LONGEST_WAIT)
+        self._transactions.finished.begin_dead_letter(record, refused, committed).append(
             PublishedRecord(topic, None, message.key, message.value, message.headers, None)
         )

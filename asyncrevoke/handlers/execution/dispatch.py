@@ -26,6 +26,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard, may_begin
+from asyncrevoke.handlers.execution.failure_policy import NotSentError
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
     Item,
@@ -320,10 +321,12 @@ class Dispatcher:
 
     async def _next_attempt(self, item: Item, state: AttemptState) -> None:
         handler = state.handler or self._handlers[item.topic]
+        if (error := state.take_result_error()) is not None:
+            if isinstance(error, NotSentError) and self.call_times is not None:
+                self._sending.add(item)
+            raise error
         if state.unsent is not None:
             await self._send_to_topic(state.unsent, handler, state.calls)
-        elif (error := state.take_result_error()) is not None:
-            raise error
         elif state.fails_with is not None:
             raise state.fails_with
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from asyncrevoke.client import log_events
@@ -20,7 +21,11 @@ from asyncrevoke.client.runtime.loop.entering import UnguardedScriptError
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.handlers.dead_letters.held_records import HeldRecords
 from asyncrevoke.handlers.dead_letters.producer import TransactionalDeadLetters
-from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories, RetryMessage
+from asyncrevoke.handlers.dead_letters.retry_message import (
+    RetryHistories,
+    RetryHistory,
+    RetryMessage,
+)
 from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
@@ -36,9 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncrevoke.client.log_events import LogEvent
-    from asyncrevoke.client.producing.message import PublishedRecord
+    from asyncrevoke.client.producing.exactly_once.finished_records import CallResults
     from asyncrevoke.client.runtime.hooks.observers import Headers
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
+    from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.backlog import Backlog
@@ -73,6 +79,7 @@ class FailurePolicy:
         backlog: Backlog,
         histories: RetryHistories,
         reactions: StopReactions,
+        pipeline: HandlerPipeline,
     ) -> None:
         self._log = context.log
         self._random = context.random
@@ -86,6 +93,7 @@ class FailurePolicy:
         self._backlog = backlog
         self._histories = histories
         self._reactions = reactions
+        self._pipeline = pipeline
         self._holds_unwritten = context.holds_unwritten
         self._transactions = transactions = context.transactions
         self._transactional_letters: TransactionalDeadLetters | None = None
@@ -115,7 +123,7 @@ class FailurePolicy:
             self._stop_consumer(entry, error, handler, reason)
         elif self._backlog.is_paused_by_failure(item):
             self._abandon(entry, error, handler)
-        elif isinstance(error, _NotSentError):
+        elif isinstance(error, NotSentError):
             cause = error if error.__cause__ is None else error.__cause__
             if isinstance(item, HandlerBatch):
                 calls -= 1  # this attempt has only written
@@ -144,9 +152,7 @@ class FailurePolicy:
         """The record that a record of a retry topic was before it failed."""
         return self._histories.of(record).record
 
-    def complete_all(
-        self, records: Sequence[Record], results: Sequence[PublishedRecord] | None = None
-    ) -> None:
+    def complete_all(self, records: Sequence[Record], results: CallResults | None = None) -> None:
         """Count records of a batch as done; ``results`` of their call enter one transaction with
         all of them."""
         if self._recorder is not None:
@@ -184,18 +190,40 @@ class FailurePolicy:
                 message = DeadLetter(history.record, error, history.calls)
             if trace:
                 message.set_headers(replace_headers(message.headers, trace))
+            decision: FailureDecision = "sent_to_retry_topic" if to_retry_topic else "dead_lettered"
+            written = partial(
+                self._written_to_topic, record, history, handler, error, topic, decision
+            )
             if self._transactional_letters is not None:
-                await self._transactional_letters.send(topic, message, record)
+                refused = partial(self._pipeline.dead_letter_refused, handler, calls, unsent, topic)
+                await self._transactional_letters.send(topic, message, record, refused, written)
+                self.held.in_transaction(record)
             else:
                 await self._dead_letters.send(topic, message)
         except Exception as failure:
-            raise _NotSentError(topic) from failure
+            raise NotSentError(topic) from failure
+        self._record_decision(decision, record, error)
+        if self._transactional_letters is None:
+            written()
+
+    def _written_to_topic(
+        self,
+        record: Record,
+        history: RetryHistory,
+        handler: Handler,
+        error: BaseException,
+        topic: str,
+        decision: FailureDecision,
+    ) -> None:
+        """All in-sync replicas have the record in another topic; or its transaction is
+        committed."""
         self.held.written(topic)
+        self.held.transaction_ended(record)
         self._warn(
             log_events.UNMATCHED_RECORD_SENT
             if isinstance(error, UnmatchedRecordError)
             else log_events.SENT_TO_RETRY_TOPIC
-            if to_retry_topic
+            if decision == "sent_to_retry_topic"
             else log_events.DEAD_LETTER_SENT,
             record,
             handler,
@@ -203,10 +231,11 @@ class FailurePolicy:
             to_topic=topic,
             attempts=history.calls,
         )
-        decision: FailureDecision = "sent_to_retry_topic" if to_retry_topic else "dead_lettered"
-        self._report(decision, record, handler, error)
-        if self._observers is not None and not to_retry_topic:
-            self._observers.on_dead_letter(history.record, topic, error)
+        if self._observers is not None:
+            name = "" if isinstance(error, UnmatchedRecordError) else handler.name
+            self._observers.on_failure_decision(name, record, decision)
+            if decision == "dead_lettered":
+                self._observers.on_dead_letter(history.record, topic, error)
 
     def may_retry(self, record: Record, handler: Handler, error: BaseException, calls: int) -> bool:
         """Whether ``retry`` allows another call. A record of a retry topic has one call each time
@@ -411,12 +440,17 @@ class FailurePolicy:
     ) -> None:
         name = "" if isinstance(error, UnmatchedRecordError) else handler.name
         for record in unfinished_records(item):
-            if self._recorder is not None:
-                self._recorder.failure_decided(record, decision, error)
-            if self._call_recorder is not None:
-                self._call_recorder.failure_decided(record, decision, error)
+            self._record_decision(decision, record, error)
             if self._observers is not None:
                 self._observers.on_failure_decision(name, record, decision)
+
+    def _record_decision(
+        self, decision: FailureDecision, record: Record, error: BaseException
+    ) -> None:
+        if self._recorder is not None:
+            self._recorder.failure_decided(record, decision, error)
+        if self._call_recorder is not None:
+            self._call_recorder.failure_decided(record, decision, error)
 
     def _log_unmatched(self, record: Record) -> None:
         """Log only the first such record of a topic: many may be skipped, as intended."""
@@ -432,7 +466,7 @@ class FailurePolicy:
         event.write_to(self._log, **log_fields(item, handler.name), **fields, exc_info=error)
 
 
-class _NotSentError(Exception):
+class NotSentError(Exception):
     """A record could not be written to ``topic``; the cause says why."""
 
     def __init__(self, topic: str) -> None:

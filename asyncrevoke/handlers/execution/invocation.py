@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
     from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
+    from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.transactional_publisher import TransactionalPublisher
@@ -138,8 +139,10 @@ class HandlerInvoker:
         backlog: Backlog,
         histories: RetryHistories,
         failures: FailurePolicy,
+        pipeline: HandlerPipeline,
     ) -> None:
         self._lookup = lookup
+        self._pipeline = pipeline
         self._membership = membership
         self._backlog = backlog
         self._failures = failures
@@ -195,6 +198,7 @@ class HandlerInvoker:
                 )
             else:
                 begin_call = transactions.finished.begin_call
+                refused = partial(self._pipeline.results_refused, handler, 1)
                 first = lambda record: call(  # noqa: E731
                     record,
                     HandlerContext(
@@ -204,7 +208,7 @@ class HandlerInvoker:
                         log,
                         name,
                         open_producer=producer,
-                        results=begin_call(record, name),
+                        results=begin_call(record, name, refused),
                     ),
                 )
         return first if self._call_recorder is None else self._call_recorder.first_call(first)
@@ -219,12 +223,12 @@ class HandlerInvoker:
     def call_record(self, record: Record, handler: Handler, attempt: int) -> Awaitable[object]:
         """Call the handler with a single record."""
         assert handler.call is not None
-        item = record
+        item, calls = record, attempt
         if self._histories is not None:
             record, calls_before, _ = self._histories.of(item)
             attempt += calls_before
         call = partial(self._publishing.get(id(handler), handler.call), record)
-        return self._call(item, handler, _Arguments(record, attempt, None, call))
+        return self._call(item, handler, _Arguments(record, attempt, calls, None, call))
 
     async def call_batch(
         self,
@@ -236,6 +240,7 @@ class HandlerInvoker:
         records: list[Record],
     ) -> None:
         """Call the handler of a batch with ``values``, which may be some of the batch only."""
+        calls = attempt
         if self._histories is not None:
             attempt += self._histories.of(records[0]).calls
             records = [self._histories.of(record).record for record in records]
@@ -244,7 +249,7 @@ class HandlerInvoker:
                 function, handler.publish_to, handler.name
             )
         call = partial(function, values, records)
-        await self._call(batch, handler, _Arguments(records[0], attempt, records, call))
+        await self._call(batch, handler, _Arguments(records[0], attempt, calls, records, call))
 
     def _call(self, item: Item, handler: Handler, arguments: _Arguments) -> Awaitable[object]:
         has_context = handler.wants_context or self._middleware[id(handler)] is not None
@@ -268,7 +273,7 @@ class HandlerInvoker:
         self, item: Item, handler: Handler, arguments: _Arguments, worker_state: object
     ) -> Awaitable[object]:
         """Make the call inside the handler's middleware, time limit, call recorder and tracer."""
-        record, attempt, records, function = arguments
+        record, attempt, _, records, function = arguments
         partition_state = None
         if self._lifespans is not None:
             partition_state = self._lifespans.state_of(item.topic_partition)
@@ -282,7 +287,7 @@ class HandlerInvoker:
             worker_state,
             partition_state,
             self._open_producer,
-            self._results_of(item, handler),
+            self._results_of(item, handler, arguments.calls),
         )
         middleware, call_recorder = self._middleware[id(handler)], self._call_recorder
         longest, tracer = handler.max_handler_time, self._tracer
@@ -303,22 +308,27 @@ class HandlerInvoker:
             return call()
         return TimeLimit(self._clock, self._log, self._backlog, item, handler, longest).run(call)
 
-    def _results_of(self, item: Item, handler: Handler) -> CallResults | None:
-        """Where a call publishes to, if its results are written in a transaction."""
+    def _results_of(self, item: Item, handler: Handler, calls: int) -> CallResults | None:
+        """Where the last of ``calls`` calls publishes to, if its results are written in a
+        transaction."""
         if self._transactions is None:
             return None
+        refused = partial(self._pipeline.results_refused, handler, calls)
         if not isinstance(item, HandlerBatch):
-            return self._transactions.finished.begin_call(item, handler.name)
-        results = CallResults(handler.name)
+            return self._transactions.finished.begin_call(item, handler.name, refused)
+        results = CallResults(handler.name, refused)
         item.publish_into(results)
         return results
 
 
 class _Arguments(NamedTuple):
-    """The arguments of one call: ``record`` is the first one, ``records`` are all of a batch."""
+    """The arguments of one call: ``record`` is the first one, ``records`` are all of a batch.
+    ``attempt`` counts it with those before the record was written to a retry topic, ``calls``
+    without."""
 
     record: Record
     attempt: int
+    calls: int
     records: list[Record] | None
     call: Callable[[HandlerContext], Awaitable[object]]
 

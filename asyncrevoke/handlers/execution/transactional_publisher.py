@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.producing.encoding import encode_value
 from asyncrevoke.client.producing.exactly_once.finished_records import ResultTarget
+from asyncrevoke.client.producing.exactly_once.known_topics import wait_for_topic
 from asyncrevoke.client.producing.message import Message
 from asyncrevoke.handlers.execution.result_publisher import as_list, encoded_result
 
@@ -74,7 +76,8 @@ class TransactionalPublisher:
         topic = handler.publish_to
         assert topic is not None
         completed = self._pipeline.record_completed
-        add, target = self._transactions.add_result, ResultTarget(topic, handler.name)
+        refused = partial(self._pipeline.results_refused, handler, 1)
+        add, target = self._transactions.add_result, ResultTarget(topic, handler.name, refused)
         is_known = False
 
         def queue(record: Record, value: object, /) -> Awaitable[object] | None:
@@ -85,30 +88,28 @@ class TransactionalPublisher:
                 completed(record)
                 return None
             elif type(value) in (Message, list):
-                return self._add_then_complete(topic, value, record, handler.name)
+                return self._add_then_complete(target, value, record)
             else:
                 encoded = encode_value(topic, value)
             is_known = is_known or self._transactions.producer.is_known(topic)
             if encoded is None or not is_known:
-                return self._add_then_complete(topic, value, record, handler.name)
+                return self._add_then_complete(target, value, record)
             add(record, target, encoded)
             return None
 
         return queue
 
-    async def _add_then_complete(
-        self, topic: str, value: object, record: Record, handler: str
-    ) -> None:
-        results = self._transactions.finished.begin_call(record, handler)
-        await self._add(topic, value, record, results)
+    async def _add_then_complete(self, target: ResultTarget, value: object, record: Record) -> None:
+        results = self._transactions.finished.call_results(record, target.handler, target.refused)
+        await self._add(target.topic, value, record, results)
         self._pipeline.record_completed(record)
 
     async def _add(
         self, topic: str, value: object, record: Record | None, results: CallResults
     ) -> None:
-        producer = self._transactions.producer
-        with producer.spans(in_call=True) as spans:
+        transactions = self._transactions
+        with transactions.producer.spans(in_call=True) as spans:
             for each in as_list(value):
                 result = encoded_result(topic, each, record, spans)
-                await producer.partitions(result.topic)
+                await wait_for_topic(lambda: transactions.producer, result.topic)
                 results.append(result)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, cast
 from typing_extensions import TypeVar
 
 from asyncrevoke.client.producing.encoding import encode_key, encode_value
+from asyncrevoke.client.producing.exactly_once.known_topics import wait_for_topic
 from asyncrevoke.client.producing.message import SAME_KEY, Headers, PublishedRecord, SameKey
 from asyncrevoke.client.producing.trace_context import result_headers, trace_headers
 
@@ -125,10 +126,13 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
         the record has the key of ``record``, and the trace context of the publish span, or without
         a tracer that of ``record``. A replay writes nothing. With ``processing="exactly_once"`` it
         returns at once, and the record is written in the transaction that commits ``record``, if
-        the call returns. Raises PublishError. If cancelled, the record may still be written.
+        the call returns; after the call has ended it raises IllegalStateError. Raises PublishError.
+        If cancelled, the record may still be written.
         """
         if self._open_producer is None:
             return
+        if self._results is not None:
+            self._results.check_open()
         producer = self._open_producer()
         with producer.spans(in_call=True) as spans:
             carried = spans.begin(topic) or trace_headers(self.record)
@@ -141,7 +145,8 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
                 timestamp,
             )
             if self._results is not None:
-                await producer.partitions(topic)
+                await wait_for_topic(self._open_producer, topic)
+                self._results.check_open()
                 self._results.append(result)
                 return
             delivery = producer.delivery(self.handler)

@@ -19,9 +19,9 @@ class AttemptState:
 
     ``unsent``: no further call is made; the record is written to another topic. ``fails_with``: the
     record cannot be read, or has no lane; it fails with this error when a worker takes it.
-    ``result_error``: the result of the last call could not be published; the record fails with this
-    error when a worker takes it. ``handler``: the chosen one of a topic with several handlers,
-    otherwise None.
+    ``result_error``: the result of the last call, or the record itself, could not be published; the
+    record fails with this error when a worker takes it. ``handler``: the chosen one of a topic with
+    several handlers, or the one whose result has failed; otherwise None.
     """
 
     __slots__ = ("calls", "fails_with", "handler", "result_error", "unsent")

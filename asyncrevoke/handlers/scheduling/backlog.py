@@ -103,21 +103,18 @@ class Backlog:
                 return state.handler
         return None
 
-    def put_failed_result(
-        self, item: Item, error: BaseException, ordering: HandlerOrdering
-    ) -> bool:
+    def put_failed_result(self, item: Item, state: AttemptState, ordering: HandlerOrdering) -> bool:
         """Put an item again whose call has returned, and whose result could not be published.
 
-        The failure is handled when the item is taken. Returns False, without effect, if its
-        partition stops, was lost, or a seek has moved its position.
+        ``state`` has the error, which is handled when the item is taken. Returns False, without
+        effect, if its partition stops, was lost, or a seek has moved its position.
         """
         partition = item.topic_partition
         is_current = self._lanes.tracker_of(partition) == item.tracker_id
         is_lost = self._lost.get(partition) == item.tracker_id
         if is_lost or not is_current or not self.may_retry(item):
             return False
-        state = self.attempts[item] = AttemptState(1)
-        state.result_failed(error)
+        self.attempts[item] = state
         self._lanes.put(partition, (item,), ordering.lane_keys, ordering.limiter)
         return True
 

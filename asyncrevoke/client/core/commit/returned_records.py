@@ -281,6 +281,11 @@ class ReturnedRecords:
             first.setdefault(instance, records[0].offset)
         return first
 
+    @property
+    def last_batch_count(self) -> int:
+        """The records of the last poll result."""
+        return sum(len(records) for _, records in self._returned)
+
     def submit(self, record: Record) -> bool:
         """A task runs this record. False if its partition is lost or released."""
         instance = self._assignment.instance_of(record.tracker_id)

@@ -119,6 +119,11 @@ class BatchTransaction:
         """The partitions of the batch."""
         return frozenset(self._batch)
 
+    @property
+    def count(self) -> int:
+        """The records of the batch."""
+        return self._session.core.returned_records.last_batch_count
+
     def _go_back(self) -> None:
         """The next step returns the batch again, as far as its partitions are still assigned."""
         session = self._session

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
+from asyncrevoke.client.errors import IllegalStateError
 from asyncrevoke.client.producing.message import PublishedRecord
 from asyncrevoke.client.producing.record_batch import record_bytes
 from asyncrevoke.client.producing.trace_context import trace_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from asyncrevoke.client.core.commit.fitting_records import Finished
+    from asyncrevoke.client.errors import PublishError
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.producing.message import RecordFields
 
-# In place of a handler's name, for records that go to a dead letter topic or a retry topic.
-DEAD_LETTER: Final = ""
+# Gets the records of a call and the error if a broker has refused a result of it: they have left
+# the transaction, and what has made the call decides what follows.
+ResultsRefused: TypeAlias = Callable[["Sequence[Record]", "PublishError"], None]
+
 _NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 
 
@@ -27,16 +32,43 @@ class ResultTarget(NamedTuple):
 
     topic: str
     handler: str
+    refused: ResultsRefused
 
 
 class CallResults(list[PublishedRecord]):
-    """The results of one call, in the order of publishing."""
+    """The results of one call, in the order of publishing.
 
-    __slots__ = ("handler",)
+    ``has_ended``: the call has, so what it publishes from now on could be in no transaction.
+    """
 
-    def __init__(self, handler: str) -> None:
+    __slots__ = ("handler", "has_ended", "refused")
+
+    def __init__(self, handler: str, refused: ResultsRefused) -> None:
         super().__init__()
         self.handler = handler
+        self.refused = refused
+        self.has_ended = False
+
+    def check_open(self) -> None:
+        """Raise IllegalStateError if the call has ended."""
+        if self.has_ended:
+            raise IllegalStateError(
+                "the call has ended, and its results are in its transaction: await tasks that "
+                "publish before the handler returns, or publish by a producer of your own"
+            )
+
+
+class DeadLetterResults(CallResults):
+    """What goes to a dead letter topic or a retry topic in place of the results of a failed record.
+
+    ``committed`` is called when the transaction is.
+    """
+
+    __slots__ = ("committed",)
+
+    def __init__(self, refused: ResultsRefused, committed: Callable[[], None]) -> None:
+        super().__init__("", refused)
+        self.committed = committed
 
 
 # A record, or records that enter a transaction together; then a target and the value for it, or
@@ -60,33 +92,49 @@ class FinishedRecords:
         self._results: dict[Record, CallResults] = {}
         self.count = 0
         self.size = 0
+        # Whether there was one, so that transactions look for others.
+        self.has_dead_letters = False
 
     # --- adding ----------------------------------------------------------------------------------
 
-    def begin_call(self, record: Record, handler: str) -> CallResults:
+    def begin_call(self, record: Record, handler: str, refused: ResultsRefused) -> CallResults:
         """A call of the handler begins: the results of an earlier call are dropped."""
-        results = self._results[record] = CallResults(handler)
-        return results
+        return self._begin(record, CallResults(handler, refused))
 
-    def call_results(self, record: Record, handler: str) -> CallResults:
+    def call_results(self, record: Record, handler: str, refused: ResultsRefused) -> CallResults:
         """The results of the call for a record, which begins with its first one."""
         results = self._results.get(record)
-        return self.begin_call(record, handler) if results is None else results
+        return self.begin_call(record, handler, refused) if results is None else results
 
-    def begin_dead_letter(self, record: Record) -> CallResults:
+    def begin_dead_letter(
+        self, record: Record, refused: ResultsRefused, committed: Callable[[], None]
+    ) -> CallResults:
         """The record goes to another topic: the results of its calls are dropped."""
-        return self.begin_call(record, DEAD_LETTER)
+        self.has_dead_letters = True
+        return self._begin(record, DeadLetterResults(refused, committed))
+
+    def _begin(self, record: Record, results: CallResults) -> CallResults:
+        self._end(record)
+        self._results[record] = results
+        return results
+
+    def _end(self, record: Record) -> CallResults | None:
+        """The call for a record has ended, or another one begins."""
+        results = self._results.pop(record, None)
+        if results is not None:
+            results.has_ended = True
+        return results
 
     def discard_results(self, records: Iterable[Record]) -> None:
         """The calls for these records have failed, or were given up."""
         if self._results:
             for record in records:
-                self._results.pop(record, None)
+                self._end(record)
 
     def add_result(self, record: Record, target: ResultTarget, value: bytes) -> None:
         """The handler of a record has returned this value for the target, after what it has
         published."""
-        if self._results and (results := self._results.pop(record, None)):
+        if self._results and (results := self._end(record)):
             results.append(PublishedRecord(*_plain_result(record, target, value)))
             self._of(record.tracker_id).append((record, None, results))
             self.count += 1
@@ -98,16 +146,17 @@ class FinishedRecords:
 
     def add(self, records: Iterable[Record]) -> None:
         """The calls for these records have ended, with the results that they have published."""
-        results = self._results
+        end = self._end if self._results else None
         for record in records:
-            published: Sequence[PublishedRecord] = results.pop(record, ()) if results else ()
+            published: Sequence[PublishedRecord] = () if end is None else end(record) or ()
             self._of(record.tracker_id).append((record, None, published))
             self.count += 1
             if published:
                 self.size += _bytes(published)
 
-    def add_together(self, records: Sequence[Record], results: Sequence[PublishedRecord]) -> None:
+    def add_together(self, records: Sequence[Record], results: CallResults) -> None:
         """A call for all of these records has ended: they enter the same transaction."""
+        results.has_ended = True
         if records:
             self._of(records[0].tracker_id).append((tuple(records), None, results))
             self.count += len(records)
@@ -181,7 +230,7 @@ class FinishedRecords:
             if entries and records_of(entries[0])[0].topic_partition in lost:
                 del self._entries[tracker_id]
         for record in [record for record in self._results if record.topic_partition in lost]:
-            del self._results[record]
+            self._end(record)
         self._recount()
 
     def records(self) -> list[Record]:
@@ -211,6 +260,16 @@ def result_counts(taken: Mapping[int, Iterable[Entry]]) -> Counter[tuple[str, st
             elif isinstance(content, CallResults):
                 counts.update((content.handler, result.topic) for result in content)
     return counts
+
+
+def dead_letters(taken: Mapping[int, Iterable[Entry]]) -> list[DeadLetterResults]:
+    """What is written to dead letter topics and retry topics."""
+    return [
+        content
+        for entries in taken.values()
+        for _, _, content in entries
+        if isinstance(content, DeadLetterResults)
+    ]
 
 
 def _first_offset(entry: Entry) -> int:

@@ -31,12 +31,17 @@ from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.producing.exactly_once.commits_in_doubt import MOST_REASON, was_committed
 from asyncrevoke.client.producing.exactly_once.finished_records import (
     FinishedRecords,
+    dead_letters,
     owners_of,
     records_of,
     result_counts,
     results_of,
 )
-from asyncrevoke.client.producing.exactly_once.refused_records import refused_entries
+from asyncrevoke.client.producing.exactly_once.refused_records import (
+    fail_records,
+    refused_owners,
+    refused_results,
+)
 from asyncrevoke.client.producing.exactly_once.transaction_limit import (
     MOST_BYTES,
     MOST_RECORDS,
@@ -55,12 +60,13 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.commit.transactional_committer import ComposedOffsets
     from asyncrevoke.client.model import GroupMetadata, Record, TopicPartition
     from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
-    from asyncrevoke.client.producing.exactly_once.finished_records import Entry, ResultTarget
+    from asyncrevoke.client.producing.exactly_once.finished_records import (
+        CallResults,
+        Entry,
+        ResultTarget,
+    )
     from asyncrevoke.client.producing.message import PublishedRecord, RecordFields
     from asyncrevoke.client.runtime.session.session import Session
-
-    # Gets the records of one call whose results were refused, and the error.
-    RecordsFailed = Callable[[Sequence[Record], PublishError], None]
 
 # Beyond this part of the most records of a transaction, or bytes of their results, one begins
 # without waiting for ``transaction_interval``. Beyond the most, records in flight use capacity.
@@ -97,13 +103,12 @@ class RecordTransactions:
         self._written_batch: BatchTransaction | None = None
         self._producer: RecordProducer | None = None
         self._task: asyncio.Task[None] | None = None
-        self._fail_records: RecordsFailed | None = None
         self._report_ended: Callable[[], None] = lambda: None
 
-    def serve(self, fail_records: RecordsFailed, report_ended: Callable[[], None]) -> None:
-        """``fail_records`` gets records whose results are refused. ``report_ended`` reports calls
-        that have ended, or a later record of a key could be written before an earlier one."""
-        self._fail_records, self._report_ended = fail_records, report_ended
+    def serve(self, report_ended: Callable[[], None]) -> None:
+        """``report_ended`` reports calls that have ended, or a later record of a key could be
+        written before an earlier one."""
+        self._report_ended = report_ended
 
     def start(self) -> None:
         """Begin to write transactions when they are due."""
@@ -170,9 +175,7 @@ class RecordTransactions:
         if not self._reported:
             self._report_soon()
 
-    def finished_together(
-        self, records: Sequence[Record], results: Sequence[PublishedRecord]
-    ) -> None:
+    def finished_together(self, records: Sequence[Record], results: CallResults) -> None:
         """A call for all of these records has ended, with these results."""
         self.finished.add_together(records, results)
         if not self._reported:
@@ -387,9 +390,7 @@ class RecordTransactions:
             self._put_back(error)
             session.call(committer.transaction_aborted, composed)
         except PublishError as error:
-            written = results[len(of_batch) :]
-            owners = owners_of(self._taken)
-            self._refused(composed, error, list(zip(written, owners, strict=True)))
+            self._refused(composed, error, results, len(of_batch))
         except TransactionTimedOutError as error:
             self._limit.timed_out(self._taken_count)
             if (late := self._written_batch) is not None:
@@ -442,6 +443,9 @@ class RecordTransactions:
         self._session.call(self._committer.transaction_committed, composed)
         if self._written_batch is not None and not self._written_batch.ended.done():
             self._written_batch.ended.set_result(None)
+        if self.finished.has_dead_letters:
+            for letter in dead_letters(self._taken):
+                letter.committed()
         observers = self._session.observers
         if observers is None or not observers.wants("on_results_published"):
             return
@@ -452,12 +456,14 @@ class RecordTransactions:
         """The records wait for the next transaction, except those of lost partitions."""
         taken, self._taken, self._taken_count = self._taken, {}, 0
         count = sum(len(records_of(entry)) for entries in taken.values() for entry in entries)
+        if self._written_batch is not None:
+            count += self._written_batch.count
         self.finished.put_back(taken)
         assigned = self._session.core.assignment.partitions()
         gone = {record.topic_partition for record in self.finished.records()} - assigned
         if gone:
             self.finished.lose(gone)
-        if error is not None:
+        if error is not None and count:
             log_events.TRANSACTION_ABORTED.write_to(
                 self._session.log, reason=named_error(error, MOST_REASON), records=count
             )
@@ -466,29 +472,27 @@ class RecordTransactions:
         self,
         composed: ComposedOffsets,
         error: PublishError,
-        written: Sequence[tuple[RecordFields, Entry]],
+        results: Sequence[RecordFields],
+        of_batch: int,
     ) -> None:
-        """A broker has refused results: their records fail, the others wait for the next one."""
-        refused, of_dead_letter = refused_entries(error, written)
-        failed = [
-            records_of(entry)
-            for entries in self._taken.values()
-            for entry in entries
-            if id(entry) in refused
-        ]
+        """A broker has refused results, the first ``of_batch`` of which are of the batch: their
+        records fail, the others wait for the next one."""
+        refused = refused_results(error, results)
+        owners = [self._written_batch] * of_batch + owners_of(self._taken)
+        ids = refused_owners(refused, results, owners)
+        failed = [entry for taken in self._taken.values() for entry in taken if id(entry) in ids]
         self._taken = {
-            tracker_id: [entry for entry in entries if id(entry) not in refused]
-            for tracker_id, entries in self._taken.items()
+            tracker_id: [entry for entry in taken if id(entry) not in ids]
+            for tracker_id, taken in self._taken.items()
         }
         self._put_back(error)
         self._session.call(self._committer.transaction_aborted, composed, at_once=True)
         log_events.TRANSACTION_RESULTS_REFUSED.write_to(
-            self._session.log, topic=error.topic, reason=error.reason, records=sum(map(len, failed))
+            self._session.log, topic=error.topic, reason=error.reason, results=len(refused)
         )
-        if self._written_batch is not None and not failed:
-            self._batch_failed(self._written_batch, error)
-            return
-        if self._fail_records is None or not failed or of_dead_letter:
+        batch = self._written_batch
+        if batch is not None and id(batch) in ids:
+            self._batch_failed(batch, error)
+        if not ids:
             raise FatalError(str(error)) from error
-        for records in failed:
-            self._fail_records(records, error)
+        fail_records(failed, error)

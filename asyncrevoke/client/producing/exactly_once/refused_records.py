@@ -4,34 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.producing.exactly_once.finished_records import DEAD_LETTER, CallResults
+from asyncrevoke.client.producing.exactly_once.finished_records import CallResults, records_of
 from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.errors import PublishError
     from asyncrevoke.client.producing.exactly_once.finished_records import Entry
     from asyncrevoke.client.producing.message import RecordFields
 
 
-def refused_entries(
-    error: PublishError, written: Sequence[tuple[RecordFields, Entry]]
-) -> tuple[set[int], bool]:
-    """The ids of the entries with refused results: those that the error names, or all of its topic;
-    and whether one of these results is a dead letter or a record of a retry topic."""
-    tokens = (
-        {id(token) for token in error.tokens}
-        if error.of_record and isinstance(error, RecordsRefusedError)
-        else None
-    )
-    refused = {
-        id(entry): entry
-        for result, entry in written
-        if (result[0] == error.topic if tokens is None else id(result) in tokens)
-    }
-    of_dead_letter = any(
-        isinstance(results, CallResults) and results.handler == DEAD_LETTER
-        for _, _, results in refused.values()
-    )
-    return set(refused), of_dead_letter
+def refused_results(error: PublishError, results: Sequence[RecordFields]) -> list[RecordFields]:
+    """The results that the error names, or all of its topic."""
+    if error.of_record and isinstance(error, RecordsRefusedError):
+        tokens = {id(token) for token in error.tokens}
+        return [result for result in results if id(result) in tokens]
+    return [result for result in results if result[0] == error.topic]
+
+
+def refused_owners(
+    refused: Iterable[RecordFields],
+    results: Sequence[RecordFields],
+    owners: Sequence[object],
+) -> set[int]:
+    """The ids of the owners of refused results; each result has the owner with its index."""
+    ids = {id(result) for result in refused}
+    return {id(owner) for result, owner in zip(results, owners, strict=True) if id(result) in ids}
+
+
+def fail_records(entries: Iterable[Entry], error: PublishError) -> None:
+    """Tell what has made the calls for the records of these entries that their results are
+    refused."""
+    for entry in entries:
+        _, target, content = entry
+        if target is not None:
+            target.refused(records_of(entry), error)
+        elif isinstance(content, CallResults):
+            content.refused(records_of(entry), error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.producing.exactly_once.finished_records import (
     FinishedRecords,
@@ -10,7 +12,17 @@ from asyncrevoke.client.producing.exactly_once.finished_records import (
 )
 from asyncrevoke.client.producing.message import PublishedRecord
 
-TARGET = ResultTarget("totals", "add")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncrevoke.client.errors import PublishError
+
+
+def fail(_records: Sequence[Record], error: PublishError) -> None:
+    raise error
+
+
+TARGET = ResultTarget("totals", "add", fail)
 
 
 def record(offset: int) -> Record:
@@ -30,9 +42,9 @@ def test_results_of_a_key_are_written_in_the_order_of_its_records() -> None:
     finished = FinishedRecords()
     finished.add_result(record(2), TARGET, b"2")
     # Retried, so its call is reported with others at the end of the turn.
-    finished.begin_call(record(1), "add")
+    finished.begin_call(record(1), "add", fail)
     retried = record(1)
-    finished.begin_call(retried, "add").append(published(b"1"))
+    finished.begin_call(retried, "add", fail).append(published(b"1"))
     finished.add([retried])
     assert finished.offsets() == {7: [1, 2]}
     assert values(finished, 0, 1) == [b"1", b"2"]
@@ -65,7 +77,7 @@ def test_chosen_and_dropped_records_are_taken_by_the_same_indices() -> None:
 def test_a_value_that_is_returned_follows_what_the_call_has_published() -> None:
     finished = FinishedRecords()
     one = record(1)
-    finished.begin_call(one, "add").append(published(b"early"))
+    finished.begin_call(one, "add", fail).append(published(b"early"))
     finished.add_result(one, TARGET, b"late")
     assert values(finished, 0) == [b"early", b"late"]
 
@@ -73,7 +85,7 @@ def test_a_value_that_is_returned_follows_what_the_call_has_published() -> None:
 def test_results_of_a_failed_call_are_dropped() -> None:
     finished = FinishedRecords()
     one = record(1)
-    finished.begin_call(one, "add").append(published(b"failed"))
+    finished.begin_call(one, "add", fail).append(published(b"failed"))
     finished.discard_results([one])
     finished.add_result(one, TARGET, b"retried")
     assert values(finished, 0) == [b"retried"]

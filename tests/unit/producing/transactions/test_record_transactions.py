@@ -23,10 +23,18 @@ from asyncrevoke.client.producing.transactions.transaction import TransactionTim
 from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
+
+    from asyncrevoke.client.errors import PublishError
 
 pytestmark = pytest.mark.timeout(20)
-TARGET = ResultTarget("results", "handle")
+
+
+def fail(_records: Sequence[Record], error: PublishError) -> None:
+    raise error
+
+
+TARGET = ResultTarget("results", "handle", fail)
 IN_DOUBT = TransactionError("it is not known", in_doubt=True)
 
 
