@@ -218,6 +218,13 @@ WAITING_FOR_POSITION = _warning(
     "waiting for the position of a partition", "partition waiting_for reason seconds"
 )
 """It is not fetched yet."""
+OFFSET_PENDING_TOO_LONG = _warning(
+    "a committed offset is pending for longer than a transaction may last", "partition seconds"
+)
+"""Its coordinator should have ended the transaction: `transaction_timeout` (60 s without exactly
+once) and 20 s are over. A marker was lost, or cannot be written because a partition of the
+transaction has no leader: `kafka-transactions.sh find-hanging` finds it, and `abort` ends it. A
+`seek()` continues without the offset."""
 POSITIONS_KNOWN = _info("all positions are known", "seconds")
 POSITION_RESET = _info("position is reset", "policy reason count offsets")
 """By `auto_offset_reset`, without a committed offset; at the first record if `reason` is `the
@@ -276,10 +283,9 @@ TRANSACTION_IN_DOUBT = _warning(
     "reading the committed offsets, as it is unknown if a transaction is committed", "reason"
 )
 """The offsets say whether it is; until then no other transaction begins."""
-TRANSACTION_RESULTS_REFUSED = _warning(
-    "results were refused; their records fail", "topic reason records"
-)
-"""The failure policy of their handlers decides."""
+TRANSACTION_RESULTS_REFUSED = _warning("results were refused", "topic reason results")
+"""The records of these results fail, and the failure policy of their handlers decides; the block of
+a loop's transaction raises."""
 WAITING_FOR_COMMITS = _warning("waiting for commits to be acknowledged", "reason seconds")
 """Brokers respond with an error that usually passes."""
 COMMIT_REJECTED = _warning(

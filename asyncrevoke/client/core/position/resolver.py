@@ -461,7 +461,10 @@ class PositionResolver:
         if error.retriable or error in _PASSING:
             if search.awaits is not AwaitedOffset.COMMITTED or error in _UNKNOWN:
                 self._cluster.refresh(now, f"{instance.partition}: {error.name}")
-            why = _UNSTABLE if error is ErrorCode.unstable_offset_commit else error.name
+            why = error.name
+            if error is ErrorCode.unstable_offset_commit:
+                why = _UNSTABLE
+                search.offset_pending(now, self._outbox, instance.partition, self._config)
             self._retry_later(now, instance, search, why)
             return
         if search.report_error():

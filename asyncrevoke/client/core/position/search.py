@@ -10,11 +10,16 @@ from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.model import TopicPartition, Value
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.outbox import Outbox
     from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
+# Seconds: the transaction.timeout.ms that producers of other clients have by default, and the
+# longest that a coordinator takes, beyond it, to abort a transaction.
+_OTHERS_TIMEOUT = 60.0
+_ABORTED_WITHIN = 20.0
 # Offsets that one log line names.
 _NAMED = 100
 
@@ -52,6 +57,9 @@ class PositionSearch:
         self.backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self.error_reported = False
         self.topic_unknown = False
+        # When its committed offset was first in a transaction that is open; infinite when that was
+        # reported.
+        self._pending_since: float | None = None
 
     def wait_until(self, at: float) -> None:
         """Ask at this time."""
@@ -74,6 +82,22 @@ class PositionSearch:
         self.asked = False
         delay = self.backoff.failed()
         self.due = now + (delay if slow is None else slow)
+
+    def offset_pending(
+        self, now: float, outbox: Outbox, partition: TopicPartition, config: ConsumerConfig
+    ) -> None:
+        """Its committed offset is in a transaction that is open. Logged once if that lasts for
+        longer than a transaction may."""
+        if self._pending_since is None:
+            self._pending_since = now
+        exactly_once = config.processing == "exactly_once"
+        seconds = config.transaction_timeout if exactly_once else _OTHERS_TIMEOUT
+        seconds += _ABORTED_WITHIN
+        if now - self._pending_since > seconds:
+            self._pending_since = float("inf")
+            outbox.emit(
+                log_events.OFFSET_PENDING_TOO_LONG, partition=str(partition), seconds=seconds
+            )
 
     def by_policy(self, timestamp: int, cause: ResetCause) -> None:
         """The reset policy applies: look for the first record at or after this time."""

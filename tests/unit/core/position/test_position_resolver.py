@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import pairwise
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from unit.core.position.position_world import (
@@ -47,6 +47,9 @@ from asyncrevoke.client.protocol.messages import (
     OffsetFetchResponse,
     Response,
 )
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.config import ConsumerOptions
 
 
 def test_all_committed_offsets_are_asked_for_at_once_on_the_commit_channel() -> None:
@@ -187,6 +190,28 @@ def test_an_error_never_leads_to_the_reset_policy(error: ErrorCode, of_the_group
     world.commits_are(committed(0, 42))
     assert world.found == {a: (42, -1, False)}
     assert len(world.named("all positions are known")) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({"processing": "exactly_once", "transaction_timeout": 15.0}, 35),
+        ({}, 80),
+    ],
+)
+def test_an_offset_that_stays_in_an_open_transaction_is_reported_once(
+    options: ConsumerOptions, seconds: int
+) -> None:
+    event = "a committed offset is pending for longer than a transaction may last"
+    world = PositionWorld(**options)
+    (a,) = world.find(0)
+    for waited in range(0, 200, 5):
+        world.commits_are(failed(0, ErrorCode.unstable_offset_commit))
+        assert len(world.named(event)) == (waited > seconds)
+        world.advance(5)
+    assert world.named(event)[0].fields["partition"] == str(a.partition)
+    world.commits_are(committed(0, 42))
+    assert world.found == {a: (42, -1, False)}
 
 
 @pytest.mark.parametrize(
