@@ -105,7 +105,8 @@ LAG: Final = Metric(
     "asyncrevoke.lag",
     "gauge",
     "{record}",
-    "Records between the position and the high watermark, as of the last fetch.",
+    "Offsets between the position and the high watermark, or with read_committed the last stable "
+    "offset, as of the last fetch.",
     (TOPIC, PARTITION),
 )
 ASSIGNED: Final = Metric(

@@ -156,7 +156,10 @@ class FetchResponses:
         cursor, instance = asked.cursor, asked.cursor.instance
         if fetched.error is ErrorCode.none:
             instance.set_log(
-                fetched.log_start_offset, fetched.last_stable_offset, fetched.high_watermark
+                fetched.log_start_offset,
+                fetched.last_stable_offset,
+                fetched.high_watermark,
+                read_committed=self._read_committed,
             )
             if instance.map_unverified:
                 self._reactions.log_end_known(now, instance)

@@ -161,6 +161,8 @@ class PartitionInstance:
         self.deadline: float | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
+        # The end that the isolation level allows to be read: one of these two.
+        self.readable_end = -1
         self.log_start = -1
 
     def transition(self, transition: InstanceTransition) -> None:
@@ -194,15 +196,20 @@ class PartitionInstance:
         self.set_committed(offset, metadata)
         self.commit_required = False
 
-    def set_log(self, log_start: int, last_stable_offset: int, high_watermark: int) -> None:
+    def set_log(
+        self, log_start: int, last_stable_offset: int, high_watermark: int, *, read_committed: bool
+    ) -> None:
         """The start and the end of the log, from a fetch response."""
         self.log_start = log_start
         self.last_stable_offset = last_stable_offset
         self.high_watermark = high_watermark
+        self.readable_end = last_stable_offset if read_committed else high_watermark
 
     def lag(self, position: int) -> int | None:
-        """Records between ``position`` and the high watermark of the last fetch; None before it."""
-        return None if self.high_watermark < 0 else max(0, self.high_watermark - position)
+        """Offsets between ``position`` and the end that could be read at the last fetch: the last
+        stable offset with ``read_committed``, otherwise the high watermark. None before a
+        fetch."""
+        return None if self.readable_end < 0 else max(0, self.readable_end - position)
 
     def set_paused(self, paused: bool) -> None:
         """Whether the user has paused it."""

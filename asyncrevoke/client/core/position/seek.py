@@ -174,7 +174,7 @@ class Seeking:
         return None if offset < 0 else offset
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records between the position and the high watermark, as of the last fetch."""
+        """See :meth:`PartitionInstance.lag`; of the partitions that were fetched."""
         return {
             instance.partition: lag
             for instance in self._assignment.live()

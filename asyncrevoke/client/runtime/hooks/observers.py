@@ -46,7 +46,8 @@ class PartitionStatus(Value, frozen=True):
     ``revoking`` is ``"requested"`` until a step has announced it, ``"draining"`` while records are
     in flight, ``"committing"`` until its last commit is acknowledged, empty if it stays.
     ``oldest`` is the lowest offset in flight, None without one. ``lag`` is the high watermark of
-    the last fetch minus the position, None before the first fetch.
+    the last fetch, with ``read_committed`` the last stable offset, minus the position; None before
+    the first fetch.
     """
 
     partition: TopicPartition

@@ -163,7 +163,8 @@ class PartitionCalls(SessionCalls):
         return cast("frozenset[int]", result)
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records between the position and the high watermark, as of the last fetches."""
+        """Offsets between the position and the high watermark, or with ``read_committed`` the last
+        stable offset, as of the last fetches: what can be read now."""
         return self._readable().core.seeking.lag()
 
     def _needs_group(self, call: str) -> None:
