@@ -25,8 +25,6 @@ from asyncrevoke.client.protocol.messages import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from asyncrevoke.client.errors import PublishError
-
 pytestmark = pytest.mark.timeout(20)
 
 
