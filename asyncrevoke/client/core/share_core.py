@@ -91,6 +91,7 @@ class ShareCore:
         self._calls = 0
         self._close_call: int | None = None
         self._deadline: Deadline | None = None
+        self._leaving = False
         self._left = False
 
     # --- events ----------------------------------------------------------------------------------
@@ -374,8 +375,6 @@ class ShareCore:
             self._leaving = True
             self.outbox.set_timer(_CLOSE_TIMER, deadline.end, self._close_timer)
             self.membership.leave(now)
-
-    _leaving = False
 
     def _end_close(self) -> None:
         if self._close_call is not None:

@@ -66,8 +66,9 @@ def no_common_assignor(
         )
     if described is not None and described.state == "Dead":
         return InconsistentGroupError(
-            f"{group} has members that use KIP-848, and rejects this classic member, which offers "
-            f'{ours}: use group_protocol="consumer"; or, if other classic members are in it, offer '
+            f"{group} has members that use KIP-848, or is a share group, which asyncrevoke groups "
+            f"tells; it rejects this classic member, which offers {ours}. With KIP-848 members "
+            'use group_protocol="consumer"; or, if other classic members are in it, offer '
             "an assignor that all of them offer; or, if none can join, set the brokers' "
             "group.consumer.migration.policy=bidirectional"
         )

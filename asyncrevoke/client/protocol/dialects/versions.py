@@ -51,7 +51,6 @@ _OLD_COMMAND: Final = "use a command of that server"
 
 # The first version of Metadata that is used and has topic ids.
 METADATA_WITH_TOPIC_IDS: Final = 12
-_NO_SHARE_COMMANDS: Final = "share groups need Apache Kafka 4.2 or newer"
 
 # A version without tagged fields is preferred where it lacks nothing: it is smaller, and
 # ``guard.py`` walks it faster.
@@ -256,7 +255,7 @@ APIS: Final[Mapping[str, Api]] = {
     # An exception to two versions of each request: no release offers a second one of
     # ShareGroupDescribe, whose version 0 was of the early access in Apache Kafka 4.0, nor of the
     # requests that change offsets.
-    "ShareGroupDescribe": Api(77, "`asyncrevoke groups`", (Version(1),), _NO_SHARE_COMMANDS),
+    "ShareGroupDescribe": Api(77, "`asyncrevoke groups`", (Version(1),), _NO_SHARE_GROUPS),
     "DescribeShareGroupOffsets": Api(
         90,
         "`asyncrevoke groups`",
@@ -264,10 +263,10 @@ APIS: Final[Mapping[str, Api]] = {
         "share groups are shown without lag",
     ),
     "AlterShareGroupOffsets": Api(
-        91, "`asyncrevoke groups reset`", (Version(0),), _NO_SHARE_COMMANDS
+        91, "`asyncrevoke groups reset`", (Version(0),), _NO_SHARE_GROUPS
     ),
     "DeleteShareGroupOffsets": Api(
-        92, "`asyncrevoke groups delete-offsets`", (Version(0),), _NO_SHARE_COMMANDS
+        92, "`asyncrevoke groups delete-offsets`", (Version(0),), _NO_SHARE_GROUPS
     ),
     "ConsumerGroupHeartbeat": Api(
         68,

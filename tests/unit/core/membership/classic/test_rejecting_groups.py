@@ -67,7 +67,7 @@ def test_a_group_of_another_kind_is_named() -> None:
 
 def test_a_group_that_only_kip_848_has_is_to_be_joined_by_kip_848() -> None:
     text = rejected(kind="", state="Dead")
-    assert "has members that use KIP-848" in text
+    assert "has members that use KIP-848, or is a share group" in text
     assert 'group_protocol="consumer"' in text
     assert "twice" not in text
     # It may have no classic members at all: with the policy "disabled" none may join.
