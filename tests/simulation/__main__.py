@@ -13,6 +13,7 @@ from simulation.explorer import command
 from simulation.runner import run, run_many, shrink
 from simulation.schedules.partition_states import draw_with_lifespans
 from simulation.schedules.schedule import Disturbance, GroupMode, draw
+from simulation.schedules.transactional_schedules import draw_with_transactions
 
 _SEEDS_A_DAY = 100_000
 
@@ -56,6 +57,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--lifespans", action="store_true", help="members keep a state for each partition"
     )
+    parser.add_argument("--transactions", action="store_true", help="members process exactly once")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--stop-after", type=int, default=5, help="failures, 5 by default")
     parser.add_argument("--no-shrink", action="store_true", help="print failures as they are")
@@ -77,6 +79,8 @@ def main() -> int:
     mode = GroupMode(options.protocol) if options.protocol else None
     disturbance = Disturbance(options.faults) if options.faults else None
     draw_one = draw_with_lifespans if options.lifespans else draw
+    if options.transactions:
+        draw_one = draw_with_transactions
     if options.digest:
         for seed in options.seeds:
             print(seed, run(draw_one(seed, mode, disturbance), digest=True).digest)
@@ -100,6 +104,7 @@ def main() -> int:
         again += f" --protocol {options.protocol}" if mode else ""
         again += f" --faults {options.faults}" if disturbance else ""
         again += " --lifespans" if options.lifespans else ""
+        again += " --transactions" if options.transactions else ""
         lines = outcome.trace.splitlines()[-options.trace :] if options.trace else []
         print("\n".join([schedule.describe(), *lines, outcome.failure or "(passes when shrunk)"]))
         if options.json:

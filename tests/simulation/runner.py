@@ -15,6 +15,7 @@ from simulation.cluster.simulated_cluster import SimulatedCluster
 from simulation.invariants.oracle_state import Violation
 from simulation.schedules.scenario_run import ScenarioRun
 from simulation.schedules.schedule import Disturbance, GroupMode, Schedule, draw
+from simulation.transactions.transactional_cluster import TransactionalCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +43,8 @@ def run(schedule: Schedule, *, digest: bool = False) -> ScheduleOutcome:
 
     With ``digest``, the outcome has a digest of all that left the cores (I15).
     """
-    world = SimulatedCluster(schedule)
+    kind = SimulatedCluster if schedule.transactions is None else TransactionalCluster
+    world = kind(schedule)
     if digest:
         world.state.digest = hashlib.sha256()
     return run_world(world)

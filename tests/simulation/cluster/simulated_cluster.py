@@ -25,6 +25,7 @@ from simulation.members.member import SimulatedMember
 from simulation.schedules.schedule import (
     INEXCUSABLE,
     GroupMode,
+    Incident,
     Protocol,
     Schedule,
 )
@@ -64,13 +65,13 @@ class SimulatedCluster:
         self.schedule = schedule
         self.clock = SimulationClock()
         self.group = self._make_group()
-        self.brokers = FaultyBrokers(self.clock, self.rng("brokers"), schedule.brokers, self.group)
+        self.brokers = self.make_brokers()
         self.network = self.make_network()
         self.network.slow = schedule.slow
         self.state = OracleState(self.clock, self.brokers, self.network)
         self.state.strict = self._is_calm and schedule.mode is not GroupMode.CONVERTED
         self.state.stores_states = schedule.lifespans is not None
-        self.checker = InvariantChecker(self.state)
+        self.checker = self.make_checker()
         self.group.events = self.checker
         self.network.processed_late = self.checker.processed_late
         self.applications: dict[int, Application] = {}
@@ -81,6 +82,17 @@ class SimulatedCluster:
         self.joins = self.rng("joins")
         for index, partitions in enumerate(schedule.topics):
             self.brokers.create_topic(topic_name(index), partitions)
+
+    def make_brokers(self) -> FaultyBrokers:
+        """The brokers of the group."""
+        return FaultyBrokers(self.clock, self.rng("brokers"), self.schedule.brokers, self.group)
+
+    def make_checker(self) -> InvariantChecker:
+        """What follows the run."""
+        return InvariantChecker(self.state)
+
+    def prepare(self, application: Application) -> None:
+        """Complete a new member, before it starts."""
 
     def make_network(self) -> Network:
         """The network between members and brokers."""
@@ -159,7 +171,7 @@ class SimulatedCluster:
     ) -> Application:
         """Let a new member join; ``protocol`` is its own where the group may have several."""
         schedule, client = self.schedule, len(self.applications)
-        if schedule.lifespans is not None:
+        if schedule.lifespans is not None or schedule.transactions is not None:
             # Loops have none.
             style = ConsumerStyle.TASKS
         if schedule.static and instance_id is None:
@@ -191,6 +203,7 @@ class SimulatedCluster:
             application.tasks.lifespans = SimulatedLifespans(
                 member, self.checker, self._states, schedule.lifespans
             )
+        self.prepare(application)
         self.applications[client] = application
         self.state.views[client].works_on = application.works_on
         self.state.views[client].polls = application.polls
@@ -229,6 +242,10 @@ class SimulatedCluster:
         }
         return options | ({"group_protocol": "auto"} if protocol is Protocol.AUTO else {})
 
+    def disturb_transactions(self, incident: Incident) -> None:
+        """Something happens to the coordinator of transactions."""
+        raise ValueError(f"there are no transactions to apply {incident} to")
+
     def live(self) -> list[Application]:
         """The applications that neither ended nor are about to."""
         return [a for a in self.applications.values() if a.member.alive and not a.ending]
@@ -245,6 +262,9 @@ class SimulatedCluster:
         pause = self.schedule.produce_every * rng.random()
         if self.clock.now + pause < self.producing_until:
             self.clock.after(pause, self.produce)
+
+    def check_end(self) -> None:
+        """All members have closed: check what must hold then."""
 
     def report(self) -> str:
         """Who waits for what."""

@@ -194,6 +194,10 @@ class OracleState:
         self.strict = False
         # Each partition has a lifespan, so that a state says what is done, and not the group.
         self.stores_states = False
+        # Why any record may be handled again, if it may.
+        self.permits_repeats: str | None = None
+        # Whether the offset of a partition is committed, and its marker not written yet.
+        self.is_decided: Callable[[TopicPartition], bool] = lambda _partition: False
         # When requests of each client were lost.
         self.lost_requests: dict[int, list[float]] = {}
         # For how long each client was frozen altogether.

@@ -454,9 +454,12 @@ class Application:
     def _maybe_drained(self) -> None:
         if self._draining and not self.tasks.any():
             self._draining = False
-            if self.style is not ConsumerStyle.ACK:
-                self.member.core.poller.boundary(self.member.now, inside=False)
-            self._close_consumer()
+            self.tasks.flush(self._close_drained)
+
+    def _close_drained(self) -> None:
+        if self.style is not ConsumerStyle.ACK:
+            self.member.core.poller.boundary(self.member.now, inside=False)
+        self._close_consumer()
 
     def _close_consumer(self) -> None:
         self.closing = self.ending = True
@@ -465,7 +468,9 @@ class Application:
 
     def _closed(self, _complete: CompleteRequest) -> None:
         self._events.closed(self.member)
-        self.tasks.cancel()
+        self.tasks.end(self._ended)
+
+    def _ended(self) -> None:
         self.member.die()
         self.on_closed()
 

@@ -29,12 +29,14 @@ from asyncrevoke.client.core.io.effects import (
     ExitLifespan,
     LoseLifespan,
     Notify,
+    NotifyKind,
     ProbeBroker,
     ResetConnection,
     Send,
     SetTimer,
     StopBackgroundHeartbeat,
     TimerFired,
+    TransactionDue,
     WakePoller,
 )
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.core import Core
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.testing.fake_kafka.clock import Alarm, Clock
 
 
@@ -102,6 +105,8 @@ class SimulatedMember:
         self.health = Impairments()
         self.wake: Callable[[], None] = lambda: None
         self.completed: Callable[[CompleteRequest], None] = lambda _complete: None
+        self.transaction_due: Callable[[], None] = lambda: None
+        self.partitions_lost: Callable[[frozenset[TopicPartition]], None] = lambda _partitions: None
         self.lifespan_due: Callable[[EnterLifespan | ExitLifespan | LoseLifespan], None] = (
             lambda _event: None
         )
@@ -155,6 +160,8 @@ class SimulatedMember:
         for effect in effects:
             if type(effect) is Notify:
                 observer.effect(self, effect)
+                if effect.kind is NotifyKind.LOST:
+                    self.partitions_lost(effect.partitions)
         for effect in effects:
             if type(effect) is not Notify:
                 observer.effect(self, effect)
@@ -166,6 +173,8 @@ class SimulatedMember:
                 self._run_beside(effect)
             elif kind is WakePoller:
                 self._wake_soon()
+            elif kind is TransactionDue:
+                self.transaction_due()
             elif isinstance(effect, (EnterLifespan, ExitLifespan, LoseLifespan)):
                 self.lifespan_due(effect)
             elif isinstance(effect, (ResetConnection, DropSilentConnections, ProbeBroker)):

@@ -34,7 +34,7 @@ class PendingCalls:
         :meth:`ApplicationEvents.committing`."""
         call_id = self._member.core.commit(self._member.now)
         self._events.committing(self._member, call_id, unfinished)
-        self._expect(call_id, "commit", None, then)
+        self.expect(call_id, "commit", None, then)
 
     def commit_offsets(
         self,
@@ -43,17 +43,17 @@ class PendingCalls:
     ) -> None:
         """Commit these (manual mode)."""
         call_id = self._member.core.commit(self._member.now, offsets)
-        self._expect(call_id, "commit", None, then)
+        self.expect(call_id, "commit", None, then)
 
     def unsubscribe(self, then: Callable[[CompleteRequest], None]) -> None:
         """Give everything back, and leave the group."""
         call_id = self._member.core.unsubscribe(self._member.now)
-        self._expect(call_id, "unsubscribe", self._member.config.close_timeout, then)
+        self.expect(call_id, "unsubscribe", self._member.config.close_timeout, then)
 
     def close(self, then: Callable[[CompleteRequest], None]) -> None:
         """Close the consumer."""
         call_id = self._member.core.close(self._member.now)
-        self._expect(call_id, "close", self._member.config.close_timeout, then)
+        self.expect(call_id, "close", self._member.config.close_timeout, then)
 
     def await_confirmation(self, then: Callable[[CompleteRequest], None]) -> None:
         """Wait until the membership is confirmed, which may be never."""
@@ -76,7 +76,7 @@ class PendingCalls:
                 self._events.sought_to(self._member, partitions)
             then(complete)
 
-        self._expect(call_id, "seek_to", None, done)
+        self.expect(call_id, "seek_to", None, done)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> None:
         """Ask what the group has committed."""
@@ -88,7 +88,7 @@ class PendingCalls:
                 offsets = cast("Mapping[TopicPartition, OffsetAndMetadata | None]", complete.result)
                 self._events.committed_offsets_received(member, member.now - asked_at, offsets)
 
-        self._expect(call_id, "committed", member.config.request_timeout, received)
+        self.expect(call_id, "committed", member.config.request_timeout, received)
 
     def look_up(self, topics: tuple[str, ...]) -> None:
         """Ask for partitions, and where they begin."""
@@ -96,14 +96,15 @@ class PendingCalls:
         bound = self._member.config.request_timeout
         for topic in topics:
             call_id = core.partitions_for_topic(now, topic)
-            self._expect(call_id, "partitions_for_topic", bound, _ignore)
+            self.expect(call_id, "partitions_for_topic", bound, _ignore)
         beginnings = dict.fromkeys(sorted(core.assignment.partitions()), _EARLIEST)
         call_id = core.offsets_for_times(now, beginnings)
-        self._expect(call_id, "offsets_for_times", bound, _ignore)
+        self.expect(call_id, "offsets_for_times", bound, _ignore)
 
-    def _expect(
+    def expect(
         self, call_id: int, call: str, bound: float | None, then: Callable[[CompleteRequest], None]
     ) -> None:
+        """Call ``then`` with the result of a call, which takes ``bound`` seconds at most."""
         self._then[call_id] = then
         self._events.requested(self._member, call_id, call, bound)
         self._member.take_effects()

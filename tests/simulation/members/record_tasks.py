@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simulation.members.lifespans import SimulatedLifespans
     from simulation.members.member import SimulatedMember
     from simulation.members.pending_calls import PendingCalls
+    from simulation.transactions.member_transactions import MemberTransactions
 
     from asyncrevoke.client.core.io.effects import CompleteRequest
     from asyncrevoke.client.model import Record, TopicPartition
@@ -42,6 +43,8 @@ class RecordTasks:
         self.keys = 0
         # Those of the partitions, if they have any.
         self.lifespans: SimulatedLifespans | None = None
+        # Those that commit what it has done, if there are any.
+        self.transactions: MemberTransactions | None = None
         self._member = member
         self._events = events
         self._calls = calls
@@ -73,10 +76,14 @@ class RecordTasks:
         """Whether a record of this partition runs or waits, or its lifespan begins or ends."""
         if self.lifespans is not None and self.lifespans.has(partition):
             return True
+        if self.transactions is not None and self.transactions.has(partition):
+            return True
         return bool(self._busy.get(partition) or self._waiting.get(partition))
 
     def unfinished(self) -> Iterator[Record]:
-        """All records that wait or run."""
+        """All records that wait or run, or that no committed transaction has."""
+        if self.transactions is not None:
+            yield from self.transactions.waiting()
         for records in self._waiting.values():
             yield from records
         for record, _ in self._running.values():
@@ -102,10 +109,21 @@ class RecordTasks:
         """The iterator ends: no release waits for an acknowledgement of the user any more."""
         self._stopped = True
 
-    def cancel(self) -> None:
-        """Cancel all tasks."""
+    def flush(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when the transactions of what is done are committed, or take too long."""
+        if self.transactions is None:
+            then()
+        else:
+            self.transactions.flush(then)
+
+    def end(self, then: Callable[[], None]) -> None:
+        """Cancel all tasks, and end the open transaction; call ``then`` after that."""
         for _, alarm in self._running.values():
             alarm.cancel()
+        if self.transactions is None:
+            then()
+        else:
+            self.transactions.close(then)
 
     def _fill(self, partition: TopicPartition) -> None:
         waiting = self._waiting[partition]
@@ -161,7 +179,11 @@ class RecordTasks:
         self._busy[partition] -= 1
         if self.lifespans is not None:
             self.lifespans.handled(record)
-        counts = self._member.core.returned_records.complete(self._member.now, record)
+        counts = True
+        if self.transactions is not None:
+            self.transactions.finished(record)
+        else:
+            counts = self._member.core.returned_records.complete(self._member.now, record)
         if self._acked and self._stopped and not counts:
             self._events.acknowledged_too_late(self._member, partition)
         self._events.done(self._member, record)

@@ -10,6 +10,13 @@ from simulation.members.consumer_style import ConsumerStyle, WorkTime
 from simulation.schedules.schedule import GroupMode, IncidentKind, Protocol, draw_style
 
 from asyncrevoke.client.model import OffsetAndMetadata
+from asyncrevoke.client.producing.requests import ProduceRequest
+from asyncrevoke.client.producing.transactions.offset_requests import TxnOffsetCommitRequest
+from asyncrevoke.client.producing.transactions.requests import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+)
 from asyncrevoke.client.protocol.messages import OffsetCommitRequest, Request
 from asyncrevoke.testing.fake_kafka.group_state import GroupState
 
@@ -25,6 +32,15 @@ _LOOK_EVERY = 0.001
 # Seconds that a link is slow.
 _SLOW_FOR = 12.0
 _FATES = (RequestFate.LOST_BEFORE, RequestFate.LOST_AFTER, RequestFate.LATE)
+# What commits offsets, or results with them.
+_COMMITS = (
+    OffsetCommitRequest,
+    ProduceRequest,
+    AddPartitionsToTxnRequest,
+    AddOffsetsToTxnRequest,
+    TxnOffsetCommitRequest,
+    EndTxnRequest,
+)
 
 
 class FaultInjector:
@@ -79,6 +95,8 @@ class FaultInjector:
                 self._move_amid(incident)
             case IncidentKind.RESTART:
                 self._restart(incident)
+            case IncidentKind.MOVE_TRANSACTIONS | IncidentKind.FORGET_ID:
+                self._world.disturb_transactions(incident)
             case IncidentKind.STALL:
                 self._disturb_brokers(incident.amount)
                 broker = incident.target % self._world.brokers.count
@@ -105,7 +123,7 @@ class FaultInjector:
         self._world.network.fate = self._fate
 
     def _fate(self, client: int, message: Request) -> RequestFate | None:
-        if isinstance(message, OffsetCommitRequest) and (
+        if isinstance(message, _COMMITS) and (
             self._world.clock.now < self._late_commits_until and self._rng.random() < 0.5
         ):
             self._note_loss(client)

@@ -100,6 +100,7 @@ class ScenarioRun:
         world.clock.run_until(deadline, self._is_over)
         if not self._is_over():
             raise Violation("close", "members have not closed\n" + world.report())
+        world.check_end()
         reasons = world.checker.deliveries.missing(released=True)
         if reasons:
             raise Violation("I5", "after closing: " + "; ".join(reasons.values()))

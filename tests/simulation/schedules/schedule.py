@@ -94,6 +94,8 @@ class IncidentKind(enum.Enum):
     THROTTLE = "a broker throttles fetches for a while, by a quota"
     LATE_COMMITS = "connections break under commits for a while"
     REJECT_COMMITS = "a topic's commits are rejected for a while"
+    MOVE_TRANSACTIONS = "the coordinator of transactions moves"
+    FORGET_ID = "a transactional id expires"
     BLACK_HOLE = "nothing passes any more on the connections of a member; new ones work"
     SLOW_LINK = "what a member sends and receives takes up to 2 s more, each way"
 
@@ -176,6 +178,23 @@ class MemberPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionPlan:
+    """The cluster's transaction.version, and how its members write transactions."""
+
+    version: int = 2
+    timeout: float = 10.0
+    interval: float = 0.1
+    # Whether a producer whose transaction has taken too long may begin no other epoch.
+    fences_expired: bool = False
+    # Partitions of the topic of results.
+    results: int = 2
+    # When the cluster's transaction.version becomes 2; None: it stays as it is.
+    upgraded_at: float | None = None
+    # The share of EndTxn with a response that does not say whether they are processed.
+    unknown_outcomes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """All that happens in one run. The same schedule always runs in the same way."""
 
@@ -200,6 +219,8 @@ class Schedule:
     revoke_timeout: float | None = None
     # What the partitions' lifespans store; None: they have none, and members any style.
     lifespans: Progress | None = None
+    # How transactions are written; None: there are none, and members any style.
+    transactions: TransactionPlan | None = None
 
     def without(self, incident: Incident) -> Schedule:
         """The same, but for one incident."""

@@ -54,9 +54,10 @@ class OutputLog:
         """Begin a leader epoch after an election. All replicas have all that was acknowledged."""
         self.leader_epoch += 1
 
-    def is_open(self, producer_id: int) -> bool:
-        """Whether a transaction of this producer has a batch here."""
-        return producer_id in self._producers and self._producers[producer_id].is_open
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of this producer and epoch has a batch here."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.is_open and known.epoch == epoch
 
     def check(self, producer_id: int, epoch: int) -> ErrorCode:
         """Whether batches of this epoch may be written."""
@@ -108,6 +109,15 @@ class OutputLog:
         state.is_open = False
         self.end += 1
         return ended
+
+    def open_batches(self, producer_id: int) -> list[OutputBatch]:
+        """The batches of the open transaction of this producer."""
+        return [batch for batch in self._open if batch.producer_id == producer_id]
+
+    @property
+    def first_open(self) -> OutputBatch | None:
+        """The first batch whose transaction is open, at which the last stable offset stands."""
+        return self._open[0] if self._open else None
 
     @property
     def last_stable_offset(self) -> int:

@@ -30,6 +30,7 @@ from asyncrevoke.client.protocol.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from asyncrevoke.testing.fake_kafka.consumer_group import topic_id
 
 if TYPE_CHECKING:
     from asyncrevoke.client.protocol.messages import Request, Response
@@ -91,7 +92,8 @@ class Producer:
         data = batch.with_sequence(BatchSequence(*self.identity, number))
         log = self.brokers.output(OUTPUT)
         assert log is not None
-        message = produce_request([(OUTPUT, data)], 5.0, transactional_id="id")
+        ids = {"results": topic_id("results")} if self.version == 2 else None
+        message = produce_request([(OUTPUT, data)], 5.0, ids, transactional_id="id")
         response: Any = self.ask(message, log.leader_id)
         return ErrorCode(partition_responses(response.entity)[OUTPUT].error)
 
@@ -145,6 +147,9 @@ def test_results_and_offsets_are_visible_after_the_markers_and_no_sooner(version
     )
     if version < 2:
         assert producer.add() is ErrorCode.concurrent_transactions
+    else:
+        producer.identity = producer.identity[0], producer.identity[1] + 1
+        assert producer.produce(b"y") is ErrorCode.concurrent_transactions
     assert producer.begin(again=True) is ErrorCode.concurrent_transactions
     producer.wait()
     assert (producer.visible(), producer.fetched().offset) == ([b"x"], 5)

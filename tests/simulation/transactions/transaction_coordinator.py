@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.clock import Alarm, Clock
 
 _AGAIN: Final = 0.05
+# The first version of EndTxn that begins the next epoch.
+_IMPLICIT_END: Final = 5
 
 
 class Group(enum.Enum):
@@ -69,8 +71,8 @@ class WritesMarkers(Protocol):
         """Write the marker; False if it cannot be written now."""
         ...
 
-    def decided(self, producer_id: int, *, committed: bool) -> None:
-        """The transaction of this producer is committed or aborted; its markers follow."""
+    def decided(self, known: TransactionalId, *, committed: bool) -> None:
+        """The transaction of this id is committed or aborted; its markers follow."""
 
 
 @dataclass(slots=True)
@@ -91,6 +93,11 @@ class TransactionalId:
     unmarked: set[Participant] = field(default_factory=set[Participant])
     began_at: float = 0.0
     expiry: Alarm | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its last transaction has ended, and all markers are written."""
+        return self.state in _ENDED or self.state is TransactionState.EMPTY
 
     def begin_epoch(self) -> None:
         """Its producer begins the next epoch."""
@@ -146,17 +153,20 @@ class TransactionCoordinator:
     @property
     def is_at_rest(self) -> bool:
         """Whether no transaction is open, and each marker is written."""
-        return all(
-            known.state in _ENDED or known.state is TransactionState.EMPTY
-            for known in self._ids.values()
-        )
+        return all(known.is_idle for known in self._ids.values())
 
     def join(
-        self, transactional_id: str, producer_id: int, epoch: int, participant: Participant
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        participant: Participant,
+        *,
+        implicit: bool,
     ) -> ErrorCode:
         """A leader, or the group's coordinator, is about to write for a transaction: whether it
-        may. From transaction.version 2 on this adds it to the transaction, below only
-        AddPartitionsToTxn and AddOffsetsToTxn do."""
+        may. ``implicit``: the request's version adds it to the transaction, with
+        transaction.version 2; otherwise only AddPartitionsToTxn and AddOffsetsToTxn do."""
         known = self._ids.get(transactional_id)
         if not self.is_available():
             return ErrorCode.coordinator_load_in_progress
@@ -166,7 +176,7 @@ class TransactionCoordinator:
             return ErrorCode.invalid_producer_epoch
         if known.state in _PREPARED:
             return ErrorCode.concurrent_transactions
-        if self.version < IMPLICIT:
+        if not implicit or self.version < IMPLICIT:
             is_added = known.state is TransactionState.ONGOING and participant in known.participants
             return ErrorCode.none if is_added else ErrorCode.invalid_txn_state
         self._add(known, (participant,))
@@ -260,20 +270,23 @@ class TransactionCoordinator:
         known, committed = self._ids.get(message.transactional_id), message.committed
         if known is None or known.producer_id != message.producer_id:
             return responses.ended(ErrorCode.invalid_producer_id_mapping)
-        error = self._may_end(known, message.producer_epoch, committed=committed)
+        implicit = self.version >= IMPLICIT and message.highest_version >= _IMPLICIT_END
+        error = self._may_end(known, message.producer_epoch, committed=committed, implicit=implicit)
         if error is None:
-            if self.version >= IMPLICIT:
+            if implicit:
                 known.begin_epoch()
             self._decide(known, committed=committed, why="requested")
         elif error is not ErrorCode.none:
             return responses.ended(error)
-        if self.version >= IMPLICIT:
+        if implicit:
             return responses.ended(ErrorCode.none, known.producer_id, known.epoch)
         return responses.ended(ErrorCode.none)
 
-    def _may_end(self, known: TransactionalId, epoch: int, *, committed: bool) -> ErrorCode | None:
+    @staticmethod
+    def _may_end(
+        known: TransactionalId, epoch: int, *, committed: bool, implicit: bool
+    ) -> ErrorCode | None:
         """None if the transaction is to be ended; NONE if it was, by the same request."""
-        implicit = self.version >= IMPLICIT
         is_repeated = implicit and epoch == known.last_epoch
         if epoch != known.epoch and not (
             is_repeated and known.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
@@ -300,7 +313,7 @@ class TransactionCoordinator:
         )
         known.unmarked, known.participants = known.participants, set()
         self.events.transaction_decided(known.name, committed=committed, why=why)
-        self._markers.decided(known.producer_id, committed=committed)
+        self._markers.decided(known, committed=committed)
         for participant in sorted(known.unmarked, key=str):
             self._mark_later(known, participant, known.epoch, committed=committed)
         self._maybe_complete(known)
@@ -330,6 +343,7 @@ class TransactionCoordinator:
             known.state = (
                 TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
             )
+            self.events.transaction_completed(known.name, committed=committed)
 
     # --- timeouts --------------------------------------------------------------------------------
 

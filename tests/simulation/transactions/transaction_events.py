@@ -22,8 +22,17 @@ class TransactionEvents:
         """The coordinator has written that the transaction is committed or aborted: no request of
         its producer changes that any more. ``why``: "requested", "timeout" or "fenced"."""
 
+    def transaction_completed(self, transactional_id: str, *, committed: bool) -> None:
+        """All markers of a transaction are written."""
+
+    def offsets_accepted(self, client: int, offsets: Mapping[TopicPartition, int]) -> None:
+        """The group's coordinator has accepted offsets of an open transaction."""
+
     def offsets_decided(
-        self, client: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+        self,
+        client: int,
+        transactional_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> None:
         """A transaction of this client with these offsets is committed; the marker follows."""
 

@@ -18,7 +18,7 @@ from simulation.transactions.transactional_offsets import TransactionalOffsets
 
 from asyncrevoke.client.producing.requests import ProduceRequest, produce_response, produced_batches
 from asyncrevoke.client.producing.transactions.offset_requests import TxnOffsetCommitRequest
-from asyncrevoke.client.producing.transactions.requests import IMPLICIT
+from asyncrevoke.client.producing.transactions.requests import EndTxnRequest
 from asyncrevoke.client.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from simulation.transactions.transaction_coordinator import TransactionalId
     from simulation.transactions.transaction_events import TransactionEvents
 
     from asyncrevoke.client.model import TopicPartition
@@ -52,6 +53,15 @@ if TYPE_CHECKING:
 # The versions that a client needs for transaction.version 2, and may have below: of Produce,
 # AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, and TxnOffsetCommit.
 _RANGES: Final = {0: (0, 13), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5)}
+# The first version of TxnOffsetCommit that adds the group to the transaction.
+_IMPLICIT_OFFSETS: Final = 5
+# Errors of EndTxn that do not say whether the coordinator has written it to its log.
+_UNKNOWN_OUTCOME: Final = (
+    ErrorCode.unknown_server_error,
+    ErrorCode.request_timed_out,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+)
 # A leader responds so when the coordinator does not: clients before Kafka 4 send the batch again.
 _NOT_NOW: Final = (ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator)
 
@@ -89,6 +99,8 @@ class TransactionalBrokers(FaultyBrokers):
         self.transactions.is_available = self._is_coordinating
         self.offsets = TransactionalOffsets(lambda: self.group.offsets)
         self._transaction_load_until = 0.0
+        # The share of EndTxn with a response that does not say whether they are processed.
+        self.unknown_outcomes = 0.0
 
     def follow(self, events: TransactionEvents) -> None:
         """Report to these events from now on."""
@@ -158,6 +170,10 @@ class TransactionalBrokers(FaultyBrokers):
                     log.leader_id = self._rng.choice(others)
                     log.begin_epoch()
 
+    def upgrade_transactions(self) -> None:
+        """The cluster's transaction.version becomes 2, while transactions may be open."""
+        self.transactions.version = 2
+
     def move_transactions(self, load_time: float) -> None:
         """Another broker becomes the coordinator of transactions, if there is one; it loads their
         log for ``load_time`` seconds. Markers that are not written yet are written after that."""
@@ -174,12 +190,12 @@ class TransactionalBrokers(FaultyBrokers):
 
     # --- markers ---------------------------------------------------------------------------------
 
-    def decided(self, producer_id: int, *, committed: bool) -> None:
-        """The transaction of this producer is committed or aborted; its markers follow."""
-        offsets = self.offsets.of(producer_id)
+    def decided(self, known: TransactionalId, *, committed: bool) -> None:
+        """The transaction of this id is committed or aborted; its markers follow."""
+        offsets = self.offsets.of(known.producer_id)
         if committed and offsets:
-            client = self.offsets.client_of(producer_id)
-            self.transactions.events.offsets_decided(client, offsets)
+            client = self.offsets.client_of(known.producer_id)
+            self.transactions.events.offsets_decided(client, known.name, offsets)
 
     def mark(
         self, participant: Participant, producer_id: int, epoch: int, *, committed: bool
@@ -221,9 +237,18 @@ class TransactionalBrokers(FaultyBrokers):
                     loading = ErrorCode.coordinator_load_in_progress
                     reply(responses.rejected(message, loading) or rejection)
                 else:
-                    reply(self.transactions.handle(client, message))
+                    reply(self._coordinate_transaction(client, message))
             case _:
                 super().handle(broker, client, message, reply)
+
+    def _coordinate_transaction(self, client: int, message: Request) -> EntityResponse:
+        if isinstance(message, EndTxnRequest) and self._rng.random() < self.unknown_outcomes:
+            if self._rng.random() < 0.5:
+                self.transactions.handle(client, message)
+            rejection = responses.rejected(message, self._rng.choice(_UNKNOWN_OUTCOME))
+            assert rejection is not None
+            return rejection
+        return self.transactions.handle(client, message)
 
     def _versions(self) -> ApiVersionsResponse:
         version = self.transactions.version
@@ -262,12 +287,16 @@ class TransactionalBrokers(FaultyBrokers):
         batch = cast("Any", DefaultRecordBatch(records))
         producer_id, epoch = int(batch.producer_id), int(batch.producer_epoch)
         error = log.check(producer_id, epoch)
-        if error is not ErrorCode.none or log.is_open(producer_id):
+        if error is not ErrorCode.none or log.is_open(producer_id, epoch):
             return error
         assert message.transactional_id is not None
-        error = self.transactions.join(message.transactional_id, producer_id, epoch, partition)
+        # Only versions with topic ids are used for transaction.version 2.
+        implicit = message.topic_ids is not None
+        error = self.transactions.join(
+            message.transactional_id, producer_id, epoch, partition, implicit=implicit
+        )
         concurrent = error is ErrorCode.concurrent_transactions
-        if error in _NOT_NOW or (concurrent and self.transactions.version < IMPLICIT):
+        if error in _NOT_NOW or (concurrent and not implicit):
             return ErrorCode.not_enough_replicas
         return error
 
@@ -298,6 +327,8 @@ class TransactionalBrokers(FaultyBrokers):
                     self.group.events.commit_rejected(client, partition)
             accepted = [e for e in entries if errors[e.partition] is ErrorCode.none]
             self.offsets.add(message.producer_id, client, accepted)
+            offsets = {entry.partition: entry.offset for entry in accepted}
+            self.transactions.events.offsets_accepted(client, offsets)
         return responses.offsets_added(message, errors)
 
     def _may_commit_in_transaction(self, broker: int, message: TxnOffsetCommitRequest) -> ErrorCode:
@@ -306,7 +337,11 @@ class TransactionalBrokers(FaultyBrokers):
         if self.loads:
             return ErrorCode.coordinator_load_in_progress
         error = self.transactions.join(
-            message.transactional_id, message.producer_id, message.producer_epoch, Group.OFFSETS
+            message.transactional_id,
+            message.producer_id,
+            message.producer_epoch,
+            Group.OFFSETS,
+            implicit=message.highest_version >= _IMPLICIT_OFFSETS,
         )
         return ErrorCode.coordinator_not_available if error in _NOT_NOW else error
 

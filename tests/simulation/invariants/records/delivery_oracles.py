@@ -289,6 +289,7 @@ class DeliveryOracles:
             cause = None
         for former, at in progress.deliveries.get(record.offset, ()):
             cause = cause or state.permitted_duplicate(former, partition, at)
+        cause = cause or state.permits_repeats
         if cause is None:
             raise Violation(
                 "I11",
@@ -404,7 +405,8 @@ class DeliveryOracles:
         """A position was found; with a committed offset, its map was read."""
         config = view.member.config
         known, end = self._knew_of_gaps(partition)
-        if not holding.from_reset and config.completion_map and config.commit_mode != "manual":
+        reads = (config.completion_map and config.commit_mode != "manual") or config.exactly_once
+        if reads and not holding.from_reset:
             holding.covered = self._told.get((view.member.client, partition), _NOTHING)
             self._state.counts["skipped"] += len(holding.covered)
         elif not (known is None or view.member.client in known or self._state.stores_states):
@@ -447,11 +449,10 @@ class DeliveryOracles:
 
     def released(self, view: MemberView, partition: TopicPartition, holding: Holding) -> None:
         """A partition was given back in good order."""
+        state = self._state
+        is_stored = partition in state.brokers.group.offsets or state.is_decided(partition)
         manual = view.member.config.commit_mode == "manual"
-        offsets = self._state.brokers.group.offsets
-        if holding.former:
-            return
-        if holding.from_reset and not manual and partition not in offsets:
+        if holding.from_reset and not (holding.former or manual or is_stored):
             raise Violation(
                 "I17",
                 f"client {view.member.client} has released {name(partition)}, whose position "
