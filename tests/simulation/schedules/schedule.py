@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from simulation.members.consumer_style import ConsumerStyle, Progress, WorkTime
+from simulation.schedules.transaction_plan import TransactionPlan  # noqa: TC002 - for msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -175,23 +176,6 @@ class MemberPlan:
     style: ConsumerStyle
     work_time: WorkTime
     protocol: Protocol | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionPlan:
-    """The cluster's transaction.version, and how its members write transactions."""
-
-    version: int = 2
-    timeout: float = 10.0
-    interval: float = 0.1
-    # Whether a producer whose transaction has taken too long may begin no other epoch.
-    fences_expired: bool = False
-    # Partitions of the topic of results.
-    results: int = 2
-    # When the cluster's transaction.version becomes 2; None: it stays as it is.
-    upgraded_at: float | None = None
-    # The share of EndTxn with a response that does not say whether they are processed.
-    unknown_outcomes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

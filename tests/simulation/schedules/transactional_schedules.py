@@ -11,9 +11,9 @@ from simulation.schedules.schedule import (
     Incident,
     IncidentKind,
     Schedule,
-    TransactionPlan,
     draw,
 )
+from simulation.schedules.transaction_plan import TransactionPlan
 
 
 def draw_with_transactions(

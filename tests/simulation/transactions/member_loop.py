@@ -11,6 +11,8 @@ from asyncio import events
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from simulation.invariants.oracle_state import Violation
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextvars import Context
@@ -21,12 +23,20 @@ T = TypeVar("T")
 
 
 class MemberLoop:
-    """The part of ``asyncio.AbstractEventLoop`` that the writer of transactions uses. ``failed``
-    gets what no coroutine has handled."""
+    """The part of ``asyncio.AbstractEventLoop`` that the writer of transactions uses."""
 
-    def __init__(self, member: SimulatedMember, failed: Callable[[str], None]) -> None:
+    def __init__(self, member: SimulatedMember) -> None:
         self._member = member
-        self._failed = failed
+        self._violation: Violation | None = None
+
+    def watch(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Call a function that an oracle may object to. The coroutine that calls this may take a
+        violation for an error of its own: the run ends with it all the same."""
+        try:
+            return function(*arguments, **options)
+        except Violation as violation:
+            self._violation = self._violation or violation
+            raise
 
     @property
     def _as_loop(self) -> asyncio.AbstractEventLoop:
@@ -92,6 +102,8 @@ class MemberLoop:
     def _run_handle(self, handle: asyncio.Handle) -> None:
         if not handle.cancelled():
             self.run(handle._run)
+            if self._violation is not None:
+                raise self._violation
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """What is cancelled does nothing when it is due."""
@@ -125,5 +137,9 @@ class MemberLoop:
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Report an exception that nobody has handled. Coroutines that are left as they are when
         their member is dead, or when the run has ended, have none."""
-        if self._member.alive and context.get("exception") is not None:
-            self._failed(f"{context.get('message')}: {context.get('exception')!r}")
+        error = context.get("exception")
+        if isinstance(error, Violation):
+            self._violation = self._violation or error
+        elif self._member.alive and error is not None:
+            what = f"client {self._member.client}: {context.get('message')}: {error!r}"
+            self._violation = self._violation or Violation("raised", what)

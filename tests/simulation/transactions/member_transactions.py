@@ -69,7 +69,7 @@ class _Connections:
         numbered = replace(send, request_id=next(self._ids))
         reply: asyncio.Future[Replied | Failed] = self.loop.create_future()
         self._waiting[numbered.request_id] = reply
-        self._checker.producer_sends(self._member, numbered)
+        self.loop.watch(self._checker.producer_sends, self._member, numbered)
         self._network.send(self, numbered)
         return await reply
 
@@ -132,6 +132,9 @@ class _Session:
 
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Call the core, and carry out what it asks for."""
+        return self._loop.watch(self._call, function, *arguments, **options)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         result = function(self._member.now, *arguments, **options)
         if function == cast("TransactionalCommitter", self.core.committer).transaction_committed:
             seconds = self._member.now - arguments[0].composed_at
@@ -151,12 +154,18 @@ class _Session:
             else:
                 reply.set_result(complete.result)
 
-        call_id = function(self._member.now, *arguments)
-        self._calls.expect(call_id, "committed", self.config.request_timeout, completed)
+        def begin() -> None:
+            call_id = function(self._member.now, *arguments)
+            self._calls.expect(call_id, "committed", self.config.request_timeout, completed)
+
+        self._loop.watch(begin)
         return await reply
 
     def abandon_all(self, records: Sequence[Record]) -> None:
         """No transaction can have these: whoever owns the partition next handles them."""
+        self._loop.watch(self._abandon_all, records)
+
+    def _abandon_all(self, records: Sequence[Record]) -> None:
         core, member = self.core, self._member
         by_partition: dict[TopicPartition, set[int]] = {}
         for record in records:
@@ -170,7 +179,7 @@ class _Session:
     def fail(self, error: Exception) -> None:
         """The transactions have failed, and the consumer with them."""
         self.failure = error
-        self._checker.failed(self._member, error)
+        self._loop.watch(self._checker.failed, self._member, error)
         self.on_failed()
 
 
@@ -188,7 +197,7 @@ class MemberTransactions:
         self._member = member
         self._checker = checker
         requests = _Connections(member, network, checker)
-        self._loop = requests.loop = MemberLoop(member, self._raised)
+        self._loop = requests.loop = MemberLoop(member)
         self._session = _Session(member, calls, checker, requests, bootstrap, self._loop)
         self._writer = self._loop.run(RecordTransactions, cast("Session", self._session))
         self._writer.serve(self._refused, lambda: None)
@@ -200,11 +209,11 @@ class MemberTransactions:
         """Call this when no further transaction can succeed."""
         self._session.on_failed = then
 
-    def _raised(self, what: str) -> NoReturn:
-        raise Violation("raised", f"client {self._member.client}: {what}")
-
     def _refused(self, records: Sequence[Record], error: PublishError) -> None:
-        raise Violation("refused", f"the results of {records} are refused: {error}")
+        def object_to_it() -> NoReturn:
+            raise Violation("refused", f"the results of {records} are refused: {error}")
+
+        self._loop.watch(object_to_it)
 
     def finished(self, record: Record) -> None:
         """The handler of a record has ended: its results are in the next transaction."""

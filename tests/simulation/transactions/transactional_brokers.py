@@ -70,7 +70,7 @@ class TransactionalBrokers(FaultyBrokers):
     """``outputs`` has the logs of each topic to which transactions write. One broker, number
     ``transaction_node``, coordinates all transactional ids; it may be that of the group.
 
-    Without ``marker_delay``, each marker takes from 1 to 20 ms, drawn by chance.
+    ``marker_delay`` returns after how many seconds a marker is written.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TransactionalBrokers(FaultyBrokers):
         group: SimulatedGroup,
         version: int,
         *,
-        marker_delay: Callable[[], float] | None = None,
+        marker_delay: Callable[[], float] = lambda: 0.005,
         check_interval: float = 10.0,
         fences_expired: bool = False,
     ) -> None:
@@ -92,7 +92,7 @@ class TransactionalBrokers(FaultyBrokers):
             clock,
             self,
             version,
-            marker_delay=marker_delay or (lambda: 0.001 + 0.019 * rng.random()),
+            marker_delay=marker_delay,
             check_interval=check_interval,
             fences_expired=fences_expired,
         )

@@ -20,6 +20,7 @@ from asyncrevoke.client.producing.transactions.requests import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from asyncrevoke.client.protocol.messages import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import Failed, Replied, Send
     from asyncrevoke.client.model import OffsetAndMetadata, Record
 
+_REJECTED_EPOCH: Final = (
+    ErrorCode.invalid_producer_epoch.name,
+    ErrorCode.producer_fenced.name,
+)
+# Seconds for which a fault may have consequences.
+_FORGIVEN: Final = 60.0
 # Seconds that markers, and a look at the logs, may take beyond the deadline.
 _SLACK: Final = 2.0
 
@@ -102,8 +109,12 @@ class TransactionalChecker(InvariantChecker, TransactionEvents):
             self._commit_sent(self.state.views[member.client], message)
 
     def producer_received(self, member: SimulatedMember, event: Replied | Failed) -> None:
-        """The producer of a member receives a response."""
+        """The producer of a member receives a response. Its epoch is rejected only after a fault,
+        or if a transaction has taken too long."""
         self.state.note(member.client, event)
+        calm = not (self.state.lossy or self.state.disturbed(member.client, _FORGIVEN))
+        if calm and any(name in repr(event) for name in _REJECTED_EPOCH):
+            raise Violation("fenced", f"client {member.client} receives {event}")
 
     def transaction_took(self, member: SimulatedMember, seconds: float) -> None:
         """A transaction of a member is committed, after so many seconds."""

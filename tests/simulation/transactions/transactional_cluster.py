@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from simulation.cluster.simulated_cluster import SimulatedCluster
 from simulation.invariants.oracle_state import Violation
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simulation.members.application import Application
-    from simulation.schedules.schedule import Incident, Schedule, TransactionPlan
-
-# Seconds between two looks of the coordinator for transactions that take too long, as in Kafka.
-_CHECK_INTERVAL: Final = 10.0
+    from simulation.schedules.schedule import Incident, Schedule
+    from simulation.schedules.transaction_plan import TransactionPlan
 
 
 class TransactionalCluster(SimulatedCluster):
@@ -36,14 +34,15 @@ class TransactionalCluster(SimulatedCluster):
     @override
     def make_brokers(self) -> TransactionalBrokers:
         """The brokers of the group, and of transactions."""
-        plan = self._plan
+        plan, markers = self._plan, self.rng("markers")
         brokers = TransactionalBrokers(
             self.clock,
             self.rng("brokers"),
             self.schedule.brokers,
             self.group,
             plan.version,
-            check_interval=_CHECK_INTERVAL,
+            check_interval=plan.check_interval,
+            marker_delay=lambda: 0.001 + plan.marker_delay * markers.random(),
             fences_expired=plan.fences_expired,
         )
         brokers.create_output(RESULTS, plan.results)
@@ -56,7 +55,7 @@ class TransactionalCluster(SimulatedCluster):
     @override
     def make_checker(self) -> TransactionalChecker:
         """What follows the run, with its results."""
-        longest = self._plan.timeout + _CHECK_INTERVAL
+        longest = self._plan.timeout + self._plan.check_interval
         brokers = self._transactional_brokers
         checker = TransactionalChecker(self.state, brokers, longest)
         brokers.follow(checker)
@@ -109,7 +108,7 @@ class TransactionalCluster(SimulatedCluster):
         def done() -> bool:
             return coordinator.is_at_rest
 
-        deadline = self.clock.now + self._plan.timeout + _CHECK_INTERVAL + 2.0
+        deadline = self.clock.now + self._plan.timeout + self._plan.check_interval + 2.0
         if not (done() or self.clock.run_until(deadline, done)):
             raise Violation("X4", "a transaction is open long after all members have closed")
         self._transactional_checker.check_results()
