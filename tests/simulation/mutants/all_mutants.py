@@ -9,6 +9,7 @@ from simulation.mutants import (
     lifespan_mutants,
     time_mutants,
     topic_mutants,
+    transaction_mutants,
 )
 
 MUTANTS = [
@@ -18,4 +19,5 @@ MUTANTS = [
     *time_mutants.MUTANTS,
     *commit_mutants.MUTANTS,
     *lifespan_mutants.MUTANTS,
+    *transaction_mutants.MUTANTS,
 ]

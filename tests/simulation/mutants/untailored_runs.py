@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from simulation.explorer import explored_mutants
-from simulation.mutants import lifespan_mutants
+from simulation.mutants import lifespan_mutants, transaction_mutants
 from simulation.mutants.all_mutants import MUTANTS
 from simulation.runner import run
 from simulation.schedules.partition_states import draw_with_lifespans
 from simulation.schedules.schedule import draw
+from simulation.schedules.transactional_schedules import draw_with_transactions
 
 if TYPE_CHECKING:
     from simulation.mutants.mutant import Mutant
@@ -27,6 +28,8 @@ _FIRST_SEED = 70_000_000
 
 
 def _draw(mutant: Mutant, seed: int) -> Schedule:
+    if mutant in transaction_mutants.MUTANTS:
+        return draw_with_transactions(seed)
     return draw_with_lifespans(seed) if mutant in lifespan_mutants.MUTANTS else draw(seed)
 
 

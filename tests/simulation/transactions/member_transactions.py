@@ -202,8 +202,8 @@ class MemberTransactions:
         self._writer = self._loop.run(RecordTransactions, cast("Session", self._session))
         self._writer.serve(self._refused, lambda: None)
         self._loop.run(self._writer.start)
-        member.transaction_due = self._writer.transaction_due
-        member.partitions_lost = self._writer.partitions_lost
+        member.transaction_due = partial(self._loop.run, self._writer.transaction_due)
+        member.partitions_lost = partial(self._loop.run, self._writer.partitions_lost)
 
     def on_failed(self, then: Callable[[], None]) -> None:
         """Call this when no further transaction can succeed."""
@@ -217,6 +217,9 @@ class MemberTransactions:
 
     def finished(self, record: Record) -> None:
         """The handler of a record has ended: its results are in the next transaction."""
+        self._loop.run(self._finished, record)
+
+    def _finished(self, record: Record) -> None:
         values = self._checker.results_of(self._member, record)
         finished = self._writer.finished
         if len(values) == 1:
