@@ -59,6 +59,7 @@ def run_world(world: SimulatedCluster) -> ScheduleOutcome:
         outcome.failure, outcome.invariant = str(violation), violation.invariant
     except Exception as error:  # noqa: BLE001 - a core must never raise, whatever it is
         outcome.failure, outcome.invariant = _where(error), "raised"
+    world.end()
     if outcome.failure is not None:
         outcome.trace = format_trace(world)
     if world.state.digest is not None:

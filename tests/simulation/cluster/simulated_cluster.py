@@ -263,6 +263,9 @@ class SimulatedCluster:
         if self.clock.now + pause < self.producing_until:
             self.clock.after(pause, self.produce)
 
+    def end(self) -> None:
+        """The run has ended, well or not."""
+
     def check_end(self) -> None:
         """All members have closed: check what must hold then."""
 

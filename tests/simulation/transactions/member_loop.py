@@ -28,6 +28,13 @@ class MemberLoop:
     def __init__(self, member: SimulatedMember) -> None:
         self._member = member
         self._violation: Violation | None = None
+        self._coroutines: list[Coroutine[Any, Any, Any]] = []
+
+    def end(self) -> None:
+        """The run has ended: so do the coroutines, those too that have not begun."""
+        for coroutine in self._coroutines:
+            coroutine.close()
+        self._coroutines.clear()
 
     def watch(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a function that an oracle may object to. The coroutine that calls this may take a
@@ -120,6 +127,7 @@ class MemberLoop:
         context: Context | None = None,
     ) -> asyncio.Task[T]:
         """Run a coroutine."""
+        self._coroutines.append(coro)
         return asyncio.Task(coro, loop=self._as_loop, name=name, context=context)
 
     def get_debug(self) -> bool:

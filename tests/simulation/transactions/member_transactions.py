@@ -253,6 +253,10 @@ class MemberTransactions:
         flushing.add_done_callback(lambda _task: over())
         self._member.later(_LONGEST_FLUSH, over)
 
+    def end(self) -> None:
+        """The run has ended."""
+        self._loop.end()
+
     def close(self, then: Callable[[], None]) -> None:
         """Write nothing more; an open transaction is aborted, unless its commit was requested."""
         closing = self._loop.create_task(self._writer.aclose())

@@ -101,6 +101,13 @@ class TransactionalCluster(SimulatedCluster):
             brokers.transactions.forget(idle[incident.target % len(idle)])
 
     @override
+    def end(self) -> None:
+        """The run has ended."""
+        for application in self.applications.values():
+            if application.tasks.transactions is not None:
+                application.tasks.transactions.end()
+
+    @override
     def check_end(self) -> None:
         """All members have closed: all transactions end, and each result is there once."""
         coordinator = self._transactional_brokers.transactions
