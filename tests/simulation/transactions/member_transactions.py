@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 RESULTS: Final = "results"
 # How many results a record has, by its offset.
 RESULT_COUNTS: Final = (1, 2, 1, 0)
-_TARGET: Final = ResultTarget(RESULTS, "handler")
 # Seconds for which closing waits for the transactions of what is finished.
 _LONGEST_FLUSH: Final = 6.0
 
@@ -200,7 +199,7 @@ class MemberTransactions:
         self._loop = requests.loop = MemberLoop(member)
         self._session = _Session(member, calls, checker, requests, bootstrap, self._loop)
         self._writer = self._loop.run(RecordTransactions, cast("Session", self._session))
-        self._writer.serve(self._refused, lambda: None)
+        self._target = ResultTarget(RESULTS, "handler", self._refused)
         self._loop.run(self._writer.start)
         member.transaction_due = partial(self._loop.run, self._writer.transaction_due)
         member.partitions_lost = partial(self._loop.run, self._writer.partitions_lost)
@@ -223,10 +222,10 @@ class MemberTransactions:
         values = self._checker.results_of(self._member, record)
         finished = self._writer.finished
         if len(values) == 1:
-            self._writer.add_result(record, _TARGET, values[0])
+            self._writer.add_result(record, self._target, values[0])
             return
         for value in values:
-            results = finished.call_results(record, "handler")
+            results = finished.call_results(record, "handler", self._refused)
             results.append(PublishedRecord(RESULTS, None, value, value, [], None))
         self._writer.records_finished((record,))
 
