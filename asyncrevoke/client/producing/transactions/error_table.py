@@ -26,6 +26,7 @@ class Action(enum.Enum):
     FENCED = "fenced"  # the epoch is not the present one
     ID_EXPIRED = "id expired"  # the coordinator has forgotten the producer id
     REDO = "redo"  # abort, and do the transaction again
+    DOWNGRADED = "downgraded"  # the same, with the transaction.version that is offered then
     ABORTED = "aborted"  # the coordinator has aborted it: do it again
     DOUBTFUL = "doubtful"  # it may be committed
     REFUSED = "refused"
@@ -83,6 +84,7 @@ ADD_OFFSETS_ERRORS: Final[Mapping[ErrorCode, Action]] = {
 # ILLEGAL_GENERATION, or of a partition, as OFFSET_METADATA_TOO_LARGE.
 OFFSETS_ERRORS: Final[Mapping[ErrorCode, Action]] = {
     **ADD_OFFSETS_ERRORS,
+    ErrorCode.unsupported_version: Action.DOWNGRADED,
     # The broker's metadata may be old: until the transaction's deadline.
     ErrorCode.unknown_topic_or_partition: Action.AGAIN,
 }
@@ -96,6 +98,8 @@ PRODUCE_ERRORS: Final[Mapping[ErrorCode, Action]] = {
     ErrorCode.out_of_order_sequence_number: Action.REDO,
     ErrorCode.invalid_txn_state: Action.REDO,
     ErrorCode.transaction_abortable: Action.REDO,
+    # transaction.version 2 was lowered to 0 since the transaction began.
+    ErrorCode.unsupported_version: Action.DOWNGRADED,
     # Nothing says whether the batch was written.
     ErrorCode.unknown_server_error: Action.REDO,
 }
@@ -105,6 +109,8 @@ COMMIT_ERRORS: Final[Mapping[ErrorCode, Action]] = {
     ErrorCode.request_timed_out: Action.AGAIN,
     ErrorCode.unknown_server_error: Action.AGAIN,
     ErrorCode.transaction_abortable: Action.REDO,
+    # With transaction.version 0 the coordinator cannot store what one of version 2 has begun.
+    ErrorCode.unsupported_version: Action.AGAIN,
     # Unless an earlier EndTxn may have been processed, the coordinator has aborted it.
     ErrorCode.invalid_txn_state: Action.FENCED,
     ErrorCode.invalid_producer_epoch: Action.FENCED,
@@ -120,6 +126,7 @@ ABORT_ERRORS: Final[Mapping[ErrorCode, Action]] = {
     **_COORDINATOR,
     ErrorCode.request_timed_out: Action.AGAIN,
     ErrorCode.unknown_server_error: Action.AGAIN,
+    ErrorCode.unsupported_version: Action.AGAIN,
     ErrorCode.invalid_txn_state: Action.FENCED,
     ErrorCode.invalid_producer_epoch: Action.FENCED,
     ErrorCode.producer_fenced: Action.FENCED,
@@ -148,6 +155,7 @@ _GRAVEST: Final = (
     Action.FENCED,
     Action.ID_EXPIRED,
     Action.REFUSED,
+    Action.DOWNGRADED,
     Action.REDO,
     Action.FIND,
     Action.REFRESH,

@@ -555,6 +555,9 @@ class TransactionCore:
                 self._fenced(now, Event.ID_EXPIRED)
             case Action.REFUSED | Action.REDO:
                 self._become(Event.REFUSED)
+            case Action.DOWNGRADED:
+                self._coordinator.forget_version()
+                self._become(Event.REFUSED)
             case _:
                 return False
         return True

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from unit.producing.transactions.transaction_brokers import TransactionBrokers
-from unit.producing.transactions.transaction_setting import Setting
+from unit.producing.transactions.transaction_setting import Setting, offsets_of
 
 from asyncrevoke.client.core.io.effects import Replied
 from asyncrevoke.client.errors import ProducerFencedError, PublishError, TransactionError
 from asyncrevoke.client.producing.requests import ProduceRequest
+from asyncrevoke.client.producing.transactions.offset_requests import TxnOffsetCommitRequest
 from asyncrevoke.client.producing.transactions.requests import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
@@ -22,6 +23,7 @@ from asyncrevoke.client.protocol.messages import (
     ApiVersionsRequest,
     ErrorCode,
     FindCoordinatorRequest,
+    Request,
 )
 
 if TYPE_CHECKING:
@@ -346,6 +348,39 @@ def test_the_transaction_version_is_asked_again_and_changes_with_the_epoch() -> 
     setting.settle()
     assert ends.error is None
     assert sent(setting) == ["ApiVersions", "InitProducerId", "Produce", "EndTxn (commit)"]
+    assert setting.visible()[0] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("refused", [ProduceRequest, TxnOffsetCommitRequest])
+def test_a_transaction_is_done_again_after_transaction_version_2_is_lowered_to_0(
+    refused: type[Request],
+) -> None:
+    brokers = TransactionBrokers(2)
+    setting = Setting(brokers)
+    setting.transaction({0: [b"a"]})
+    setting.run()
+    setting.settle()
+
+    def fault(outgoing: TransactionRequest) -> str:
+        if isinstance(outgoing.message, ApiVersionsRequest):
+            brokers.version = 0
+        return "response"
+
+    brokers.rejections = {
+        refused: [ErrorCode.unsupported_version],
+        EndTxnRequest: [ErrorCode.unsupported_version],
+    }
+    setting.faults = fault
+    sent(setting)
+    ends = setting.transaction({0: [b"b"]}, offsets=offsets_of({0: 1}))
+    setting.run()
+    setting.settle()
+    assert ends.error is None
+    requests = [name for name in sent(setting) if name != "FindCoordinator"]
+    assert requests[-5:] == [
+        *("AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOffsetCommit"),
+        "EndTxn (commit)",
+    ]
     assert setting.visible()[0] == [b"a", b"b"]
 
 
