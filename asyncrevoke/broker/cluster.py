@@ -37,6 +37,7 @@ class KafkaCluster(RunningBroker):
         *,
         properties: Mapping[str, str] | None = None,
         security: Security | None = None,
+        features: Mapping[str, int] | None = None,
         quick: bool = True,
         heap: str = "384m",
         tools: bool = False,
@@ -51,6 +52,7 @@ class KafkaCluster(RunningBroker):
             broker = KafkaBroker(
                 properties={**_RACKS, "broker.rack": f"rack-{node.node_id}", **(properties or {})},
                 security=security,
+                features=features,
                 quick=quick,
                 heap=heap,
                 tools=tools,

@@ -14,7 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.requests.transactions_under_kills.run import PROPERTIES, Faults, Run
+from broker.kafka_release import kafka_release
+from broker.requests.transactions_under_kills.run import (
+    CLUSTER_PROPERTIES,
+    PROPERTIES,
+    Faults,
+    Run,
+)
 
 from asyncrevoke.broker import KafkaBroker, KafkaCluster
 
@@ -34,26 +40,28 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the first run")
     parser.add_argument("--runs", type=int, default=5, help="of each protocol and version")
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
-    parser.add_argument("--version", type=int, nargs="+", choices=(1, 2), default=(2, 1))
+    parser.add_argument("--version", type=int, nargs="+", choices=(0, 1, 2), default=(2, 1))
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     for name, count in Faults()._asdict().items():
-        parser.add_argument(f"--{name}", type=int, default=count, help="of each run")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=int, default=count, help="of each run"
+        )
     parser.add_argument("--evidence", type=Path, help="where members write their logs")
     return parser.parse_args()
 
 
 def start(brokers: int, version: int) -> KafkaBroker | KafkaCluster:
-    """Brokers to enter; a cluster of three has the newest transaction.version alone."""
+    """Brokers to enter, formatted with this transaction.version."""
+    # Before 4.0 there is no such feature, which is level 0.
+    features = {"transaction.version": version} if kafka_release() >= (4, 0) else {}
     if brokers == 1:
-        return KafkaBroker(properties=PROPERTIES, features={"transaction.version": version})
-    return KafkaCluster(properties=PROPERTIES)
+        return KafkaBroker(properties=PROPERTIES, features=features)
+    return KafkaCluster(properties=PROPERTIES | CLUSTER_PROPERTIES, features=features)
 
 
 async def main() -> int:
     """Run, and print a line for each run; returns how many were bad."""
     args = arguments()
-    if args.brokers == 3:
-        args.version = [2]
     faults = Faults(*(getattr(args, name) for name in Faults._fields))
     bad = runs = inputs = doubled = missing = disordered = 0
     print(f"| {' | '.join(COLUMNS)} |", flush=True)
@@ -75,8 +83,8 @@ async def main() -> int:
                         folder,
                         protocol,
                         seed=seed,
-                        restarted=brokers[seed % len(brokers)],
-                        static=faults.twins > 0,
+                        brokers=brokers,
+                        static=faults.twins + faults.frozen_twins > 0,
                     )
                     outcome = await run.execute(faults)
                     runs += 1

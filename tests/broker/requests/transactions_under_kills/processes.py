@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # Seconds for a process to end, on a busy machine.
 _PATIENCE = 60.0
+_TRANSACTIONAL_ID = re.compile(r"transactional_id=(\S+)")
 _ROOT = Path(__file__).parents[4]
 _PROGRAM = Path(__file__).with_name("member.py")
 
@@ -26,6 +28,8 @@ class MemberProcess:
 
     def __init__(self, folder: Path, name: str, topic: str, options: Mapping[str, object]) -> None:
         self.name = name
+        instance = options.get("group_instance_id")
+        self.instance = None if instance is None else str(instance)
         self._out, self._log = folder / f"{name}.out", folder / f"{name}.log"
         with self._out.open("wb") as out, self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -44,6 +48,12 @@ class MemberProcess:
     def log(self) -> str:
         """What it has logged."""
         return self._log.read_text()
+
+    @property
+    def transactional_id(self) -> str | None:
+        """That of its transactions, None before the first one."""
+        found = _TRANSACTIONAL_ID.search(self.log)
+        return None if found is None else found[1]
 
     @property
     def running(self) -> bool:
@@ -67,10 +77,17 @@ class MemberProcess:
         """SIGTERM when it logs, as it drains then; the exit code, or None if it does not end."""
         return await asyncio.to_thread(self._stop)
 
+    async def ended(self) -> int | None:
+        """The exit code of a process that ends by itself, or None if it does not end."""
+        return await asyncio.to_thread(self._ended)
+
     def _stop(self) -> int | None:
         while self.running and not self.log:
             time.sleep(0.05)
         self._process.terminate()
+        return self._ended()
+
+    def _ended(self) -> int | None:
         try:
             return self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:

@@ -9,6 +9,11 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.requests.transactions_under_kills.cluster_requests import (
+    coordinator_of,
+    set_transaction_version,
+    transaction_version,
+)
 from broker.requests.transactions_under_kills.judge import (
     PARTITIONS,
     CommittedResults,
@@ -19,7 +24,7 @@ from broker.requests.transactions_under_kills.processes import MemberProcess
 from confluent_kafka import Producer as ConfluentProducer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
 
     from asyncrevoke.broker import KafkaBroker, RunningBroker
@@ -33,18 +38,29 @@ PROPERTIES = {
     "group.consumer.heartbeat.interval.ms": "300",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
+# Of three replicas, so that no acknowledged record is lost with a broker.
+CLUSTER_PROPERTIES = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
 # Seconds for the rest of the results after the last fault, on a busy machine.
 _PATIENCE = 60.0
 
 
 class Faults(NamedTuple):
-    """How often each fault occurs in a run."""
+    """How often each fault occurs in a run.
+
+    ``twins``: another process with the group_instance_id of a member starts; ``frozen_twins``:
+    while the member is frozen, which goes on when its twin handles records. Such a member has to
+    fail; if it is not frozen, under KIP-848, its twin has to wait.
+    ``restarts``: of a broker that coordinates the group or the transactions of a member, by SIGTERM
+    or SIGKILL. ``levels``: changes of the cluster's transaction.version.
+    """
 
     kills: int = 3
     stops: int = 2
     freezes: int = 1
     twins: int = 0
+    frozen_twins: int = 0
     restarts: int = 0
+    levels: int = 0
 
 
 class Outcome(NamedTuple):
@@ -73,7 +89,7 @@ class Load(NamedTuple):
 class Run:
     """The members of one group, and what happens to them.
 
-    ``restarted`` is the broker that is restarted; ``static``: members have a group_instance_id.
+    ``brokers`` are those of the cluster; ``static``: members have a group_instance_id.
     """
 
     def __init__(
@@ -84,7 +100,7 @@ class Run:
         protocol: GroupProtocol,
         *,
         seed: int,
-        restarted: KafkaBroker | None = None,
+        brokers: Sequence[KafkaBroker] = (),
         static: bool = False,
         load: Load | None = None,
     ) -> None:
@@ -93,7 +109,7 @@ class Run:
         self._folder = folder
         self._protocol = protocol
         self._random = random.Random(seed)
-        self._restarted = restarted
+        self._brokers = {broker.node_id: broker for broker in brokers}
         self._static = static
         self._load = load or Load()
         self._members: list[MemberProcess] = []
@@ -184,9 +200,14 @@ class Run:
         return Outcome(self._written, handled, verdict, self._problems, seconds)
 
     async def _first_records(self) -> None:
+        for member in self._members:
+            await self._handles(member)
+
+    @staticmethod
+    async def _handles(member: MemberProcess) -> None:
         deadline = time.monotonic() + _PATIENCE
-        while not all(member.handled for member in self._members):
-            assert time.monotonic() < deadline, "a member has handled nothing"
+        while not member.handled:
+            assert time.monotonic() < deadline, f"{member.name} has handled nothing"
             await asyncio.sleep(0.05)
 
     def _drawn(self, faults: Faults) -> list[str]:
@@ -196,8 +217,10 @@ class Run:
 
     async def _inject(self, fault: str) -> None:
         if fault == "restarts":
-            assert self._restarted is not None
-            await asyncio.to_thread(self._restarted.restart, orderly=self._random.random() < 0.5)
+            await asyncio.to_thread(self._restart_a_coordinator)
+            return
+        if fault == "levels":
+            await asyncio.to_thread(self._change_level)
             return
         running = [member for member in self._members if member.running]
         if not running:
@@ -210,11 +233,8 @@ class Run:
             await asyncio.sleep(SESSION_TIMEOUT + self._random.random() * TRANSACTION_TIMEOUT)
             member.go_on()
             return
-        if fault == "twins":
-            # The twin takes over, and the first one fails.
-            self._members.remove(member)
-            self._ended.append(member)
-            self._start(member.name)
+        if fault in ("twins", "frozen_twins"):
+            await self._replace(member, frozen=fault == "frozen_twins")
             return
         self._members.remove(member)
         self._ended.append(member)
@@ -224,6 +244,41 @@ class Run:
             self._tasks.append(asyncio.create_task(self._stop(member)))
         await asyncio.sleep(self._random.random())
         self._start()
+
+    async def _replace(self, member: MemberProcess, *, frozen: bool) -> None:
+        if frozen:
+            member.freeze()
+        twin = self._start(member.instance)
+        if not frozen and self._protocol == "consumer":
+            await self._wait()
+            await self._stop(twin)
+            self._members.remove(twin)
+            self._ended.append(twin)
+            if twin.handled:
+                self._problems.append(f"{twin.name} has not waited for {member.name}")
+            return
+        self._members.remove(member)
+        self._ended.append(member)
+        if frozen:
+            await self._handles(twin)
+            member.go_on()
+        self._tasks.append(asyncio.create_task(self._fails(member)))
+
+    async def _fails(self, member: MemberProcess) -> None:
+        code = await member.ended()
+        if not code:
+            self._problems.append(f"{member.name}, which has a twin: exit code {code}")
+
+    def _restart_a_coordinator(self) -> None:
+        ids = [found for member in self._members if (found := member.transactional_id)]
+        of_group = not ids or self._random.random() < 0.5
+        id_ = None if of_group else self._random.choice(ids)
+        node_id = coordinator_of(self._broker, self._topic, id_)
+        self._brokers[node_id].restart(orderly=self._random.random() < 0.5)
+
+    def _change_level(self) -> None:
+        # Level 0 stops the coordinator while transactions of level 2 end.
+        set_transaction_version(self._broker, 1 if transaction_version(self._broker) == 2 else 2)
 
     async def _stop(self, member: MemberProcess) -> None:
         running = member.running

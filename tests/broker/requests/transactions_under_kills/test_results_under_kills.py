@@ -1,5 +1,5 @@
-"""Members with processing="exactly_once" that are killed and stopped; `tox -e exactly-once` does it
-many times."""
+"""Members with processing="exactly_once" and brokers that are killed and stopped;
+`tox -e exactly-once` does it many times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from broker.requests.transactions_under_kills.run import PROPERTIES, Faults, Load, Run
 
-from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.broker import KafkaBroker, KafkaCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,3 +35,20 @@ async def test_a_killed_and_a_stopped_member_leave_one_result_of_each_record(
     outcome = await run.execute(Faults(kills=1, stops=1, freezes=0))
     assert outcome.is_good, outcome
     assert outcome.inputs > 200
+
+
+async def test_results_are_committed_once_while_coordinators_of_a_cluster_restart(
+    kafka_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    brokers = kafka_cluster.brokers
+    run = Run(kafka_cluster, "restarted", tmp_path, "classic", seed=1, brokers=brokers, load=SMALL)
+    outcome = await run.execute(Faults(kills=0, stops=0, freezes=0, restarts=1))
+    assert outcome.is_good, outcome
+
+
+async def test_results_are_committed_once_while_the_transaction_version_changes(
+    broker: KafkaBroker, tmp_path: Path
+) -> None:
+    run = Run(broker, "levels", tmp_path, "consumer", seed=1, load=SMALL)
+    outcome = await run.execute(Faults(kills=0, stops=0, freezes=0, levels=3))
+    assert outcome.is_good, outcome
