@@ -144,6 +144,10 @@ SUBSCRIPTION_PARTLY_INVALID = _warning(
 )
 """On the group's leader: invalid topic names, a generation that never existed, or invalid bytes
 after the user data."""
+OTHER_CLIENTS_WITH_EXACTLY_ONCE = _warning(
+    "members of other clients are in a group with processing='exactly_once'", "members count hazard"
+)
+"""On the group's leader, or if another client's member leads: at most five member ids."""
 ASSIGNOR_GAVE_OWNED_PARTITIONS = _error(
     "the assignor assigned partitions that other members still own", "assignor violations count"
 )

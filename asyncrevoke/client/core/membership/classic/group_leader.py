@@ -102,6 +102,7 @@ class GroupLeader:
         for member_id, reported in read.faulty:
             self._log_ignored(member_id, reported)
         generation = self._generation = read.generation
+        self._member.other_clients_found(generation.other_clients)
         self._reactions.group_topics_known(now, generation.topics)
         if self._knows(generation.topics):
             self._assign(now, generation)

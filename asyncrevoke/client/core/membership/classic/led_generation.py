@@ -23,6 +23,7 @@ from asyncrevoke.client.core.assignors.ownership import (
 from asyncrevoke.client.core.assignors.sticky import StickyAssignor, with_last_assignment
 from asyncrevoke.client.core.membership.classic.user_data import (
     AssignmentUserData,
+    carries_mark,
     checksum,
     encode_assignment_user_data,
     has_mark,
@@ -140,6 +141,12 @@ class LedGeneration:
         self.assignor = assignor
         self.members = members
         self.skips_assignment = skips_assignment
+        # The ids of the members without the mark, where that says whose they are.
+        self.other_clients = tuple(
+            member.member_id
+            for member in members
+            if carries_mark(assignor) and not has_mark(member.subscription.user_data)
+        )
         all_read_maps = all(reads_maps(member.subscription.user_data) for member in members)
         # Eager members claim what the generation before assigned them. Another client can replace a
         # static member within a generation, unknown to the others.

@@ -52,6 +52,7 @@ from asyncrevoke.client.core.membership.classic.state_table import (
 )
 from asyncrevoke.client.core.membership.classic.user_data import (
     LastAssignment,
+    carries_mark,
     decode_assignment_user_data,
 )
 from asyncrevoke.client.core.membership.fatal_errors import group_error
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
 _GROUP = "group"
 _STAGED_TIMER = "staged-release"
 _LEAST_STAGED_INTERVAL = 1.0
-# Topics in the reason of a rejoin.
+# Topics in the reason of a rejoin, and members in a log line.
 _NAMED = 5
 _MAY_COMMIT = frozenset((ClassicState.STABLE, ClassicState.REVOKING, ClassicState.AWAIT_JOIN))
 
@@ -129,6 +130,10 @@ class ClassicMembership:
         self.topics: frozenset[str] = frozenset()
         # Whether the leader of the last assignment accepts a member without topics.
         self._led_by_ours = False
+        # The id of the leader, if that is another member and assignments tell whose member it is.
+        self._other_leader = ""
+        # Members of other clients that were logged.
+        self._other_clients: Sequence[str] = ()
         self.join_reason = ""
         self._rejoin_owed: str | None = None
         # Whether no assignment was received since it joined without a generation.
@@ -307,6 +312,7 @@ class ClassicMembership:
             group_instance_id=self._config.group_instance_id,
             metadata=dict(self._requests.offered).get(assignor.name, b""),
         )
+        self._other_leader = ""
         if reply.leader == reply.member_id:
             self._leader.lead(now, assignor, reply)
         elif (again := leading_again(reply, us)) is not None:
@@ -314,6 +320,7 @@ class ClassicMembership:
         else:
             if reply.leader:
                 self._leader.resign()
+                self._other_leader = reply.leader if carries_mark(assignor) else ""
             else:
                 self._leader.watch_topics(self.topics)
             self._requests.sync(now, assignor.name, ())
@@ -377,6 +384,17 @@ class ClassicMembership:
         else:
             self.start_join(now, "the group rebalances")
 
+    def other_clients_found(self, member_ids: Sequence[str]) -> None:
+        """The members of other clients that this generation is known to have."""
+        if self._config.exactly_once and member_ids and member_ids != self._other_clients:
+            self._outbox.emit(
+                log_events.OTHER_CLIENTS_WITH_EXACTLY_ONCE,
+                members=member_ids[:_NAMED],
+                count=len(member_ids),
+                hazard="one that reads offsets without require_stable repeats visible results",
+            )
+        self._other_clients = member_ids
+
     def _log_invalid(self, received: ReceivedAssignment) -> None:
         if received.unreadable is not None:
             self._outbox.emit(log_events.ASSIGNMENT_NOT_DECODED, problem=received.unreadable)
@@ -391,6 +409,8 @@ class ClassicMembership:
         """The member is stable, with this assignment and its user data."""
         self._rebalance_took = now - self._joined_at
         self._led_by_ours = user_data is not None
+        if self._other_leader and not self._led_by_ours:
+            self.other_clients_found((self._other_leader,))
         was_new, self._is_new = self._is_new, False
         self._revocation.successors_read_maps(user_data is not None and user_data.maps_are_read)
         if self.is_leaving:

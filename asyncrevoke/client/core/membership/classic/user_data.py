@@ -58,10 +58,15 @@ def subscription_user_data(
     if isinstance(assignor, StickyAssignor):
         generation, owned = last
     data = assignor.user_data(generation, owned)
-    if assignor.name not in _MARKED or not is_builtin(assignor):
+    if not carries_mark(assignor):
         return data
     maps = config.completion_map > 0 and config.commit_mode != "manual"
     return (data or b"") + _MARK + bytes([_READS_MAPS if maps else 0])
+
+
+def carries_mark(assignor: Assignor) -> bool:
+    """Whether the mark tells members of this library from those of other clients."""
+    return assignor.name in _MARKED and is_builtin(assignor)
 
 
 def has_mark(data: bytes | None) -> bool:
