@@ -1,4 +1,4 @@
-"""A program: a member that publishes the value of each input record with processing="exactly_once".
+"""A program: a member that publishes the value of each input record.
 
 Arguments: the input topic (also the group), the output topic, and the consumer's options as JSON.
 Prints the number of each handled record, and "closed" when run() has returned.
@@ -16,7 +16,7 @@ from asyncrevoke import Consumer, Record
 async def main(topic: str, output: str, options: str) -> None:
     """Run until told to stop."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    consumer = Consumer(**json.loads(options), group_id=topic, processing="exactly_once")
+    consumer = Consumer(**json.loads(options), group_id=topic)
     rng = random.Random()
 
     @consumer.handler(topic, publish_to=output)

@@ -28,6 +28,7 @@ class MemberProcess:
 
     def __init__(self, folder: Path, name: str, topic: str, options: Mapping[str, object]) -> None:
         self.name = name
+        self.processing = options["processing"]
         instance = options.get("group_instance_id")
         self.instance = None if instance is None else str(instance)
         self._out, self._log = folder / f"{name}.out", folder / f"{name}.log"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.broker import KafkaBroker, RunningBroker
     from asyncrevoke.client.config import GroupProtocol
+    from asyncrevoke.client.config.consumer_options import Processing
 
 TRANSACTION_TIMEOUT = 5.0
 SESSION_TIMEOUT = 2.0
@@ -51,7 +52,9 @@ class Faults(NamedTuple):
     while the member is frozen, which goes on when its twin handles records. Such a member has to
     fail; if it is not frozen, under KIP-848, its twin has to wait.
     ``restarts``: of a broker that coordinates the group or the transactions of a member, by SIGTERM
-    or SIGKILL. ``levels``: changes of the cluster's transaction.version.
+    or SIGKILL. ``levels``: changes of the cluster's transaction.version. ``switches``: a rolling
+    restart with processing="at_least_once", the next one with "exactly_once" again; only members
+    with exactly_once are killed and frozen.
     """
 
     kills: int = 3
@@ -61,6 +64,7 @@ class Faults(NamedTuple):
     frozen_twins: int = 0
     restarts: int = 0
     levels: int = 0
+    switches: int = 0
 
 
 class Outcome(NamedTuple):
@@ -111,6 +115,7 @@ class Run:
         self._random = random.Random(seed)
         self._brokers = {broker.node_id: broker for broker in brokers}
         self._static = static
+        self._processing: Processing = "exactly_once"
         self._load = load or Load()
         self._members: list[MemberProcess] = []
         self._ended: list[MemberProcess] = []
@@ -124,11 +129,12 @@ class Run:
         options: dict[str, object] = {
             "bootstrap_servers": self._broker.bootstrap_servers,
             "group_protocol": self._protocol,
-            "transaction_timeout": TRANSACTION_TIMEOUT,
-            "transaction_interval": 0.05,
+            "processing": self._processing,
             "concurrency": 16,
             "request_timeout": 5.0,
         }
+        if self._processing == "exactly_once":
+            options |= {"transaction_timeout": TRANSACTION_TIMEOUT, "transaction_interval": 0.05}
         if self._protocol == "classic":
             options |= {"session_timeout": SESSION_TIMEOUT, "heartbeat_interval": 0.3}
         name = f"{self._topic}-{self._started}"
@@ -222,7 +228,10 @@ class Run:
         if fault == "levels":
             await asyncio.to_thread(self._change_level)
             return
-        running = [member for member in self._members if member.running]
+        if fault == "switches":
+            await self._switch()
+            return
+        running = [m for m in self._members if m.running and m.processing == "exactly_once"]
         if not running:
             self._start()
             return
@@ -244,6 +253,15 @@ class Run:
             self._tasks.append(asyncio.create_task(self._stop(member)))
         await asyncio.sleep(self._random.random())
         self._start()
+
+    async def _switch(self) -> None:
+        at_least_once = self._processing == "at_least_once"
+        self._processing = "exactly_once" if at_least_once else "at_least_once"
+        for member in self._members.copy():
+            self._members.remove(member)
+            self._ended.append(member)
+            await self._stop(member)
+            await self._handles(self._start())
 
     async def _replace(self, member: MemberProcess, *, frozen: bool) -> None:
         if frozen:

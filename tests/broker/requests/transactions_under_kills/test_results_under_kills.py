@@ -52,3 +52,14 @@ async def test_results_are_committed_once_while_the_transaction_version_changes(
     run = Run(broker, "levels", tmp_path, "consumer", seed=1, load=SMALL)
     outcome = await run.execute(Faults(kills=0, stops=0, freezes=0, levels=3))
     assert outcome.is_good, outcome
+
+
+@pytest.mark.parametrize(
+    "protocol", ["classic", pytest.param("consumer", marks=pytest.mark.variant)]
+)
+async def test_rolling_restarts_to_at_least_once_and_back_double_no_result(
+    broker: KafkaBroker, tmp_path: Path, protocol: GroupProtocol
+) -> None:
+    run = Run(broker, f"switched-{protocol}", tmp_path, protocol, seed=1, load=SMALL)
+    outcome = await run.execute(Faults(kills=0, stops=0, freezes=0, switches=2))
+    assert outcome.is_good, outcome
