@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -111,8 +111,7 @@ class Group:
 
     async def _read(self, member: AIOKafkaConsumer) -> None:
         while True:
-            value: object = (await anext(member)).value
-            assert isinstance(value, bytes)
+            value = cast("bytes", (await anext(member)).value)
             self.handled_elsewhere.add(int(value))
 
     def check(self) -> None:
