@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         Record,
         RunningHandler,
         TopicPartition,
+        TransactionProgress,
         UnwrittenRecords,
     )
     from asyncrevoke.client.producing.message import Message
@@ -140,6 +141,7 @@ __all__ = [
     "TopicReader",
     "TrackedTaskGroup",
     "TransactionError",
+    "TransactionProgress",
     "UnmatchedRecordError",
     "UnreadableRecordError",
     "UnsupportedVersionError",
@@ -179,6 +181,7 @@ _MODULES = {
     "Router": "asyncrevoke.handlers.registry",
     "RunningHandler": _MODEL,
     "TopicPartition": _MODEL,
+    "TransactionProgress": _MODEL,
     "UnwrittenRecords": _MODEL,
     "TrackedTaskGroup": "asyncrevoke.handlers.task_group",
     "TopicReader": "asyncrevoke.replays.ranges.topic_reader",

@@ -133,6 +133,19 @@ class UnwrittenRecords(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
+class TransactionProgress(NamedTuple):
+    """Finished records that wait for their transaction (``processing="exactly_once"``).
+
+    ``records`` have finished and are in no committed transaction, with results of ``size`` bytes.
+    ``seconds`` is the time since the first transaction began after the last one that was committed;
+    None while none is being written.
+    """
+
+    records: int
+    size: int
+    seconds: float | None
+
+
 class Health(NamedTuple):
     """The state of the consumer, for a health check.
 
@@ -153,7 +166,8 @@ class Health(NamedTuple):
     ``unreachable_brokers`` (``host:port``) lead a partition and did not respond to the last
     request; if no broker responds, these are the brokers that were tried. ``throttled_brokers`` are
     brokers (``host:port``) that delay requests of this consumer because it exceeds a quota, with
-    the seconds that are left (KIP-219); that is not a failure.
+    the seconds that are left (KIP-219); that is not a failure. ``transactions`` is None without
+    ``processing="exactly_once"``.
     """
 
     state: str
@@ -175,6 +189,7 @@ class Health(NamedTuple):
     session_timeout: float = float("inf")
     unwritten: tuple[UnwrittenRecords, ...] = ()
     throttled_brokers: Mapping[str, float] = MappingProxyType({})
+    transactions: TransactionProgress | None = None
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -12,7 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.runtime.hooks.observers import HandledItem, Observed, Observer
+from asyncrevoke.client.runtime.hooks.observers import (
+    EndedTransaction,
+    HandledItem,
+    Observed,
+    Observer,
+)
 from asyncrevoke.integrations import conventions as names
 
 if TYPE_CHECKING:
@@ -88,6 +93,10 @@ class ConsumerMetrics(Observer):
         # The topics to which records could not be written when somebody asked.
         self._not_written: dict[str, None] = {}
         self._revocations: Counter[str] = Counter()
+        # By outcome.
+        self._transactions: Counter[str] = Counter()
+        self._records = Histogram(names.COUNT_BUCKETS)
+        self._results_of_transactions = Histogram(names.COUNT_BUCKETS)
         self._drains = Histogram(names.DRAIN_BUCKETS)
         self._rebalances = 0
         self._stalls = 0
@@ -139,6 +148,17 @@ class ConsumerMetrics(Observer):
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """Count acknowledged results."""
         self._results[handler, topic] += count
+
+    def on_transaction(self, transaction: EndedTransaction) -> None:
+        """Count a transaction."""
+        self._transactions[transaction.outcome] += 1
+        if transaction.outcome == "committed":
+            self.transaction_committed(transaction.records, transaction.results)
+
+    def transaction_committed(self, records: int, results: int) -> None:
+        """A transaction of so many records and results was committed."""
+        self._records.add(records)
+        self._results_of_transactions.add(results)
 
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """Count commits, rebalances and revocations."""
@@ -215,6 +235,14 @@ class ConsumerMetrics(Observer):
         ]
         yield names.REVOCATIONS, revocations
         yield names.DRAIN, [(self.of({}), self._drains.read())]
+        transactions = [
+            (self.of({names.OUTCOME: outcome}), count)
+            for outcome, count in list(self._transactions.items())
+        ]
+        if transactions:
+            yield names.TRANSACTIONS, transactions
+            yield names.TRANSACTION_RECORDS, [(self.of({}), self._records.read())]
+            yield names.TRANSACTION_RESULTS, [(self.of({}), self._results_of_transactions.read())]
         yield names.REBALANCES, [(self.of({}), self._rebalances)]
         yield names.STALLS, [(self.of({}), self._stalls)]
         yield names.THROTTLE, [(self.of({}), self._throttles.read())]
@@ -240,6 +268,14 @@ class ConsumerMetrics(Observer):
             held[unwritten.to_topic] += unwritten.records
         self._not_written.update(dict.fromkeys(held))
         pending = max((record.seconds for record in snapshot.health.blocking_records), default=0.0)
+        waits = snapshot.health.transactions
+        transactions: list[Reading] = []
+        if waits is not None:
+            transactions = [
+                (names.FINISHED, [(self.of({}), waits.records)]),
+                (names.FINISHED_SIZE, [(self.of({}), waits.size)]),
+                (names.UNCOMMITTED, [(self.of({}), waits.seconds or 0.0)]),
+            ]
         return [
             (names.IN_FLIGHT, [(of, s.in_flight) for of, s in every]),
             (names.CALLS_IN_FLIGHT, calls),
@@ -248,6 +284,7 @@ class ConsumerMetrics(Observer):
             (names.ASSIGNED, [(self.of({}), snapshot.health.assigned)]),
             (names.DELAYED, [(self.of({}), snapshot.health.revoking)]),
             (names.OVERDUE, [(self.of({}), pending)]),
+            *transactions,
         ]
 
     def of_calls(self, handler: str, topic: str) -> Attributes:

@@ -31,6 +31,7 @@ HANDLER: Final = "asyncrevoke.handler"
 ATTEMPT: Final = "asyncrevoke.attempt"
 DECISION: Final = "asyncrevoke.decision"
 OUTCOME: Final = "asyncrevoke.outcome"
+RESULTS: Final = "asyncrevoke.results"
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
@@ -140,6 +141,43 @@ DRAIN: Final = Metric(
     "s",
     "Time from the request of a revocation to the release, with running handlers and final commit.",
 )
+TRANSACTIONS: Final = Metric(
+    "asyncrevoke.transactions",
+    "counter",
+    "{transaction}",
+    "Transactions that were committed or aborted.",
+    (OUTCOME,),
+)
+TRANSACTION_RECORDS: Final = Metric(
+    "asyncrevoke.transaction.records",
+    "histogram",
+    "{record}",
+    "Records in each committed transaction.",
+)
+TRANSACTION_RESULTS: Final = Metric(
+    "asyncrevoke.transaction.results",
+    "histogram",
+    "{result}",
+    "Results in each committed transaction.",
+)
+FINISHED: Final = Metric(
+    "asyncrevoke.transaction.waiting",
+    "gauge",
+    "{record}",
+    "Finished records that are in no committed transaction.",
+)
+FINISHED_SIZE: Final = Metric(
+    "asyncrevoke.transaction.waiting.size",
+    "gauge",
+    "By",
+    "Size of the results of the finished records that are in no committed transaction.",
+)
+UNCOMMITTED: Final = Metric(
+    "asyncrevoke.transaction.pending",
+    "gauge",
+    "s",
+    "Time since the first transaction began after the last committed one; 0 without one.",
+)
 REBALANCES: Final = Metric(
     "asyncrevoke.rebalances", "counter", "{rebalance}", "Assignments that this member has received."
 )
@@ -169,10 +207,13 @@ METRICS: Final = tuple(value for value in tuple(globals().values()) if isinstanc
 # minutes.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 DRAIN_BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+COUNT_BUCKETS: Final = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 
 
 def buckets_of(metric: Metric) -> tuple[float, ...]:
     """The upper bounds of a histogram's buckets."""
+    if metric.unit != "s":
+        return COUNT_BUCKETS
     return DRAIN_BUCKETS if metric is DRAIN else BUCKETS
 
 

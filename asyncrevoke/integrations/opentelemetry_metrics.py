@@ -62,6 +62,11 @@ class OpenTelemetryMetrics(ConsumerMetrics):
         """A commit was acknowledged."""
         self._record(names.COMMIT, seconds, self.of_commits())
 
+    def transaction_committed(self, records: int, results: int) -> None:
+        """A transaction of so many records and results was committed."""
+        self._record(names.TRANSACTION_RECORDS, records, self.of({}))
+        self._record(names.TRANSACTION_RESULTS, results, self.of({}))
+
     def drained(self, seconds: float) -> None:
         """A partition was released ``seconds`` after its revocation was requested."""
         self._record(names.DRAIN, seconds, self.of({}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from time import time_ns
 from traceback import format_exception
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from asyncrevoke.client.model import Record
-    from asyncrevoke.client.runtime.hooks.observers import Headers, Observed
+    from asyncrevoke.client.runtime.hooks.observers import EndedTransaction, Headers, Observed
 
 _ALL = 2**30
 # Multiplying by the golden ratio spreads neighbouring blocks.
@@ -76,6 +77,8 @@ __all__ = ["OpenTelemetryTracing"]
 _IN_CALL = contexts.create_key("asyncrevoke-call")
 # The most characters of an error's traceback in a span.
 _LONGEST_TRACEBACK = 64 * 1024
+# The most links of a span, which is the SDK's default limit.
+_MOST_LINKS = 128
 # A record's headers, if it has any.
 _HEADERS = attrgetter("headers")
 
@@ -136,7 +139,9 @@ class OpenTelemetryTracing(Tracer):
 
     def wants(self, record: Record) -> bool:
         """Whether a record has a trace context, or a trace begins with it."""
-        return (bool(record.headers) and bool(self._carrier(record))) or record.offset in self._new
+        return (
+            bool(record.headers) and bool(self._carrier(record.headers))
+        ) or record.offset in self._new
 
     def choose(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records that :meth:`wants` accepts."""
@@ -193,6 +198,37 @@ class OpenTelemetryTracing(Tracer):
         span = self._tracer.start_span(f"send {topic}", context, SpanKind.PRODUCER, attributes)
         return _SendSpan(span, self._injected(set_span_in_context(span, context)))
 
+    def on_transaction(self, transaction: EndedTransaction) -> None:
+        """A span, with a link to the span of each result of it that is traced, up to 128. A
+        transaction without such a result has none."""
+        links: list[Link] = []
+        for headers in transaction.result_headers:
+            of = get_current_span(self._extracted(headers)).get_span_context()
+            if of.is_valid and of.trace_flags.sampled:
+                links.append(Link(of))
+                if len(links) == _MOST_LINKS:
+                    break
+        if not links or self._tracer is None:
+            return
+        span = self._tracer.start_span(
+            "commit",
+            Context(),
+            SpanKind.CLIENT,
+            {
+                **self._attributes,
+                names.OPERATION: "commit",
+                names.OPERATION_TYPE: "settle",
+                names.BATCH_SIZE: transaction.records,
+                names.RESULTS: transaction.results,
+                names.OUTCOME: transaction.outcome,
+            },
+            links,
+            start_time=time_ns() - round(transaction.seconds * 1e9),
+        )
+        if transaction.error is not None:
+            _failed(span, transaction.error)
+        span.end()
+
     def take_failed_call(self, error: BaseException) -> Headers:
         """The context of the span of the last call, if it has ended with ``error``, or if that is
         the error of its time limit."""
@@ -236,14 +272,17 @@ class OpenTelemetryTracing(Tracer):
         )
 
     def _context(self, record: Record) -> Context:
-        carrier = self._carrier(record)
+        return self._extracted(record.headers)
+
+    def _extracted(self, headers: Headers) -> Context:
+        carrier = self._carrier(headers)
         return self._propagator.extract(carrier, Context()) if carrier else Context()
 
-    def _carrier(self, record: Record) -> dict[str, str]:
+    def _carrier(self, headers: Headers) -> dict[str, str]:
         fields = self._fields
         return {
             name.lower(): value.decode("utf-8", "replace")
-            for name, value in record.headers
+            for name, value in headers
             if value is not None and name.lower() in fields
         }
 

@@ -89,7 +89,7 @@ class _Consumers(Collector):
 def prometheus_name(metric: names.Metric) -> str:
     """A metric's name by OpenTelemetry's rules for Prometheus, without the suffix of a sample."""
     name = metric.name.replace(".", "_")
-    name = f"{name}_seconds" if metric.unit == "s" else name
+    name += {"s": "_seconds", "By": "_bytes"}.get(metric.unit, "")
     return f"{name}_total" if metric.kind == "counter" else name
 
 

@@ -19,6 +19,7 @@ from asyncrevoke.client.model import (
 from asyncrevoke.client.printable import counted
 from asyncrevoke.client.runtime.hooks.observers import (
     ConsumerSnapshot,
+    EndedTransaction,
     HandledItem,
     Observed,
     Observer,
@@ -50,6 +51,8 @@ _NOTES = {
     log_events.LEFT_GROUP.name: "left the group",
 }
 _MOST_NAMES = 6
+# Seconds.
+_LONG_TRANSACTION = 10.0
 
 
 class ConsumerWatch(Observer):
@@ -133,6 +136,14 @@ class ConsumerWatch(Observer):
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """Count results by topic and handler."""
         self._history.count_results(topic, handler, count)
+
+    def on_transaction(self, transaction: EndedTransaction) -> None:
+        """Count transactions, and add a note about each one that was aborted."""
+        outcome = transaction.outcome.replace("_", " ")
+        self._history.count_transaction(outcome)
+        if transaction.outcome != "committed":
+            records = counted(transaction.records, "record")
+            self._history.note(self._name, f"transaction aborted ({outcome}): {records}")
 
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """Add a note about the event, and read the states of partitions."""
@@ -257,6 +268,10 @@ def _unavailable(health: Health) -> Iterator[Unavailable]:
         yield Unavailable(held.to_topic, f"{records} cannot be written to it: {held.reason}")
     for broker, seconds in health.throttled_brokers.items():
         yield Unavailable(broker, f"a quota throttles this consumer for {seconds:.0f} s more")
+    if (waits := health.transactions) is not None and (waits.seconds or 0) > _LONG_TRANSACTION:
+        records = counted(waits.records, "finished record")
+        reason = f"none was committed for {waits.seconds:.0f} s: {records} wait"
+        yield Unavailable("transactions", reason)
     failed = {
         TopicPartition(failure_pause.topic, failure_pause.partition): failure_pause
         for failure_pause in health.failure_pauses

@@ -242,6 +242,8 @@ class History:
         self._letters = 0
         # By result topic and handler; "" for records that are published outside of handlers.
         self.results: Counter[tuple[str, str]] = Counter()
+        # By outcome.
+        self.transactions: Counter[str] = Counter()
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -288,6 +290,11 @@ class History:
         if names not in self.results and len(self.results) >= _MOST_RESULTS:
             names = ("others", "")
         self.results[names] += count
+        self.changed()
+
+    def count_transaction(self, outcome: str) -> None:
+        """Count a transaction that was committed or aborted."""
+        self.transactions[outcome] += 1
         self.changed()
 
     def _know(self, owner: str) -> None:

@@ -59,6 +59,7 @@ def parts(history: History, ago: float, dead_letter_topics: Sequence[str] = ()) 
         dead_letter_topics=dead_letter_topics,
         letters=list(reversed(history.letters)),
         results=history.results.most_common(_MOST_ROWS),
+        transactions=history.transactions.most_common(),
         notes=history.notes(until, _NOTES),
     )
 

@@ -154,8 +154,8 @@ def _epoch_of_the_end_is_ignored(patch: pytest.MonkeyPatch) -> None:
 def _outbox_is_not_cleared(patch: pytest.MonkeyPatch) -> None:
     committed = RecordTransactions._committed
 
-    def keep(self: RecordTransactions, composed: ComposedOffsets) -> None:
-        committed(self, composed)
+    def keep(self: RecordTransactions, composed: ComposedOffsets, of_batch: Any) -> None:
+        committed(self, composed, of_batch)
         self.finished.put_back({k: v for k, v in self._taken.items() if v})
 
     patch.setattr(RecordTransactions, "_committed", keep)

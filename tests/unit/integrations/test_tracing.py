@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry import baggage, trace
@@ -33,6 +34,9 @@ from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.opentelemetry_tracing import OpenTelemetryTracing
 from asyncrevoke.testing import TestConsumer
 
+if TYPE_CHECKING:
+    from asyncrevoke.client.config.consumer_options import Processing
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
 SAMPLED = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -42,11 +46,15 @@ UNSAMPLED = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
 class Traced:
     """A consumer with a tracer, and the spans that have ended."""
 
-    def __init__(self, *topics: str, new_traces: float = 1.0) -> None:
+    def __init__(
+        self, *topics: str, new_traces: float = 1.0, processing: Processing = "at_least_once"
+    ) -> None:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.consumer = Consumer(*topics, group_id="billing", client_id="till")
+        self.consumer = Consumer(
+            *topics, group_id="billing", client_id="till", processing=processing
+        )
         self.consumer.observe(OpenTelemetryTracing(provider, new_traces=new_traces))
 
     @property
@@ -400,3 +408,36 @@ async def test_results_of_a_batch_carry_on_its_span() -> None:
         [as_header(send)] for send in sends
     ]
     assert [parent_of(send) for send in sends] == [ids_of(span)] * 2
+
+
+async def test_a_transaction_is_a_span_with_links_to_its_traced_results() -> None:
+    traced = Traced(new_traces=0, processing="exactly_once")
+
+    @traced.consumer.handler("orders", publish_to="invoices")
+    async def bill(order: bytes) -> bytes:
+        return order
+
+    async with TestConsumer(traced.consumer, partitions=1) as t:
+        await t.advance(1)
+        await t.publish("orders", b"1", headers=SAMPLED)
+        await t.publish("orders", b"2", headers=UNSAMPLED)
+        await t.publish("orders", b"3")
+        await t.advance(1)
+        await t.publish("orders", b"4")
+        await t.advance(1)
+        (result, *_) = t.records("invoices")
+    (call,), (send,) = traced.calls(), traced.sends()
+    (commit,) = [span for span in traced.spans if span.kind is SpanKind.CLIENT]
+    assert (commit.name, parent_of(commit)) == ("commit", None)
+    (link,) = commit.links
+    assert (format_trace_id(link.context.trace_id), format_span_id(link.context.span_id)) == (
+        ids_of(send)
+    )
+    assert traceparent_of(result) == [as_header(send)]
+    assert parent_of(send) == ids_of(call)
+    assert commit.attributes is not None
+    assert commit.attributes[names.OUTCOME] == "committed"
+    assert commit.attributes[names.BATCH_SIZE] == commit.attributes[names.RESULTS] == 3
+    assert commit.start_time is not None
+    assert commit.end_time is not None
+    assert commit.start_time <= commit.end_time

@@ -356,15 +356,15 @@ def make_parts(
     jitter: Random | None = None,
 ) -> SessionParts:
     """A session's parts, around this core and these requests."""
-    own_core, owners = cast("Core", core), RecordOwners()
+    own_core, owners, transactions = cast("Core", core), RecordOwners(), TransactionHook()
     hooks = SessionHooks(
         log=EventLog(),
         listener=ListenerCalls(listener, 300.0),
         owners=owners,
-        status=SessionStatus(own_core, owners),
+        status=SessionStatus(own_core, owners, transactions),
         reads=ReadReports(None),
         lifespans=LifespanEvents(),
-        transactions=TransactionHook(),
+        transactions=transactions,
         recorder=recorder,
     )
     driver = Driver(

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client import log_events
@@ -27,6 +26,7 @@ from asyncrevoke.client.errors import (
     PublishError,
     TransactionError,
 )
+from asyncrevoke.client.model import TransactionProgress
 from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.producing.exactly_once.commits_in_doubt import MOST_REASON, was_committed
 from asyncrevoke.client.producing.exactly_once.finished_records import (
@@ -34,7 +34,6 @@ from asyncrevoke.client.producing.exactly_once.finished_records import (
     dead_letters,
     owners_of,
     records_of,
-    result_counts,
     results_of,
 )
 from asyncrevoke.client.producing.exactly_once.refused_records import (
@@ -47,7 +46,8 @@ from asyncrevoke.client.producing.exactly_once.transaction_limit import (
     MOST_RECORDS,
     TransactionLimit,
 )
-from asyncrevoke.client.producing.record_producer import RecordProducer
+from asyncrevoke.client.producing.exactly_once.transaction_reports import TransactionReports
+from asyncrevoke.client.producing.exactly_once.transactional_producer import transactional_producer
 from asyncrevoke.client.producing.transactions.group_offsets import (
     GroupOffsets,
     OffsetsRejectedError,
@@ -55,7 +55,7 @@ from asyncrevoke.client.producing.transactions.group_offsets import (
 from asyncrevoke.client.producing.transactions.transaction import TransactionTimedOutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.client.core.commit.transactional_committer import ComposedOffsets
     from asyncrevoke.client.model import GroupMetadata, Record, TopicPartition
@@ -66,6 +66,9 @@ if TYPE_CHECKING:
         ResultTarget,
     )
     from asyncrevoke.client.producing.message import PublishedRecord, RecordFields
+    from asyncrevoke.client.producing.record_producer import RecordProducer
+    from asyncrevoke.client.protocol.messages import ErrorCode
+    from asyncrevoke.client.runtime.hooks.observers import TransactionOutcome
     from asyncrevoke.client.runtime.session.session import Session
 
 # Beyond this part of the most records of a transaction, or bytes of their results, one begins
@@ -90,7 +93,8 @@ class RecordTransactions:
         # The transaction that is being written, and its entries.
         self._current: ComposedOffsets | None = None
         self._taken: dict[int, list[Entry]] = {}
-        self._taken_count = 0
+        self._taken_count = self._taken_size = 0
+        self._reports = TransactionReports(session.observers, self._loop.time)
         self._limit = TransactionLimit(session.config.transaction_timeout)
         # Finished records, and bytes of their results, that had no room in the last transaction.
         self._left = (0, 0)
@@ -127,27 +131,18 @@ class RecordTransactions:
     def producer(self) -> RecordProducer:
         """The producer of the transactions, which knows the topics of results."""
         if self._producer is None:
-            session, config = self._session, self._session.config
-            own_id = config.group_instance_id or uuid.uuid4().hex
-            transactional_id = f"{config.transactional_id_prefix or config.group_id}-{own_id}"
-            self._producer = RecordProducer(
-                config,
-                session.requests,
-                session.bootstrap,
-                session.wall_clock,
-                None,
-                None if session.observers is None else session.observers.tracer,
-                compress_in_thread=session.uses_threads,
-                transactional_id=transactional_id,
-                transaction_timeout=config.transaction_timeout,
-            )
-            log_events.TRANSACTIONS_BEGIN.write_to(session.log, transactional_id=transactional_id)
+            self._producer = transactional_producer(self._session)
         return self._producer
 
     @property
     def waiting(self) -> int:
         """The finished records that are in no committed transaction."""
         return self.finished.count + self._taken_count
+
+    def progress(self) -> TransactionProgress:
+        """See :class:`~asyncrevoke.client.runtime.hooks.transactions.WritesTransactions`."""
+        size = self.finished.size + self._taken_size
+        return TransactionProgress(self.waiting, size, self._reports.seconds)
 
     async def flush(self) -> None:
         """Return when every record that has finished is in a committed transaction, or failed, or
@@ -328,11 +323,13 @@ class RecordTransactions:
             return
         has_content = bool(composed.entries) or batch is not None
         included = composed.included if has_content else {}
+        size = self.finished.size
         taken, dropped = self.finished.take(included, composed.dropped)
         for entries in dropped.values():
             session.abandon_all([record for entry in entries for record in records_of(entry)])
         self._is_stuck = not (has_content or composed.is_delayed)
         if not has_content:
+            self._reports.nothing_waits()
             self._left = self.finished.count, self.finished.size
             if not composed.is_delayed:
                 self._changed.set()
@@ -340,6 +337,8 @@ class RecordTransactions:
         self._current = composed
         self._taken = taken
         self._taken_count = sum(map(len, composed.completes.values()))
+        # Of these, and of the few that were dropped.
+        self._taken_size = size - self.finished.size
         is_limited = room is not None and bool(composed.included)
         self._left = (0, 0) if is_limited else (self.finished.count, self.finished.size)
         try:
@@ -348,7 +347,8 @@ class RecordTransactions:
             else:
                 await self._commit_with(composed, batch)
         finally:
-            self._current, self._taken, self._taken_count = None, {}, 0
+            self._current, self._taken = None, {}
+            self._taken_count = self._taken_size = 0
             self._report_soon()
             self._changed.set()
 
@@ -374,21 +374,19 @@ class RecordTransactions:
         self._committing_batch = self._batch is batch and not batch.ended.done()
 
     async def _commit(self, composed: ComposedOffsets, of_batch: Sequence[PublishedRecord]) -> None:
-        session, committer = self._session, self._committer
         results: list[RecordFields] = [*of_batch, *results_of(self._taken)]
         began = self._loop.time()
+        of_last = 0 if self._written_batch is None else self._written_batch.count
+        self._reports.began(self._taken_count + of_last, results)
         try:
             await self.producer.commit_transaction(results, self._offsets_of(composed))
         except OffsetsRejectedError as error:
-            self._put_back(error)
-            session.call(committer.transaction_aborted, composed, error.errors)
+            self._aborted("offsets_rejected", composed, error, error.errors)
         except PartitionLostError:
-            self._put_back(None)
-            session.call(committer.transaction_aborted, composed, at_once=True)
+            self._aborted("partition_lost", composed, None, at_once=True)
         except ProducerFencedError as error:
             await self._begin_with_another_id(error)
-            self._put_back(error)
-            session.call(committer.transaction_aborted, composed)
+            self._aborted("fenced", composed, error)
         except PublishError as error:
             self._refused(composed, error, results, len(of_batch))
         except TransactionTimedOutError as error:
@@ -397,19 +395,17 @@ class RecordTransactions:
                 late.timed_out += 1
                 if late.timed_out >= _ATTEMPTS:
                     self._batch_failed(late, error)
-            self._put_back(error)
-            session.call(committer.transaction_aborted, composed)
+            self._aborted("timed_out", composed, error)
         except TransactionError as error:
-            if error.in_doubt and await was_committed(session, composed, error, self._settle):
-                self._committed(composed)
+            if error.in_doubt and await was_committed(self._session, composed, error, self._settle):
+                self._committed(composed, of_batch)
                 return
             if (fatal := self.producer.fatal_error) is not None:
                 raise FatalError(str(fatal)) from error
-            self._put_back(error)
-            session.call(committer.transaction_aborted, composed)
+            self._aborted("failed", composed, error)
         else:
             self._limit.committed(self._loop.time() - began)
-            self._committed(composed)
+            self._committed(composed, of_batch)
 
     def _offsets_of(self, composed: ComposedOffsets) -> GroupOffsets:
         def renewed(rejected: GroupMetadata) -> GroupMetadata | None:
@@ -439,22 +435,33 @@ class RecordTransactions:
         if producer is not None:
             await producer.aclose()
 
-    def _committed(self, composed: ComposedOffsets) -> None:
+    def _committed(self, composed: ComposedOffsets, of_batch: Sequence[PublishedRecord]) -> None:
         self._session.call(self._committer.transaction_committed, composed)
         if self._written_batch is not None and not self._written_batch.ended.done():
             self._written_batch.ended.set_result(None)
         if self.finished.has_dead_letters:
             for letter in dead_letters(self._taken):
                 letter.committed()
-        observers = self._session.observers
-        if observers is None or not observers.wants("on_results_published"):
-            return
-        for (handler, topic), count in result_counts(self._taken).items():
-            observers.on_results_published(handler, topic, count)
+        self._reports.committed(self._taken, of_batch)
+
+    def _aborted(
+        self,
+        outcome: TransactionOutcome,
+        composed: ComposedOffsets,
+        error: Exception | None,
+        errors: Mapping[TopicPartition, ErrorCode] | None = None,
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Nothing of the transaction is visible; its records wait for the next one."""
+        self._put_back(error)
+        self._reports.aborted(outcome, error)
+        aborted = self._committer.transaction_aborted
+        self._session.call(aborted, composed, errors, at_once=at_once)
 
     def _put_back(self, error: Exception | None) -> None:
         """The records wait for the next transaction, except those of lost partitions."""
-        taken, self._taken, self._taken_count = self._taken, {}, 0
+        taken, self._taken, self._taken_count, self._taken_size = self._taken, {}, 0, 0
         count = sum(len(records_of(entry)) for entries in taken.values() for entry in entries)
         if self._written_batch is not None:
             count += self._written_batch.count
@@ -485,8 +492,7 @@ class RecordTransactions:
             tracker_id: [entry for entry in taken if id(entry) not in ids]
             for tracker_id, taken in self._taken.items()
         }
-        self._put_back(error)
-        self._session.call(self._committer.transaction_aborted, composed, at_once=True)
+        self._aborted("results_refused", composed, error, at_once=True)
         log_events.TRANSACTION_RESULTS_REFUSED.write_to(
             self._session.log, topic=error.topic, reason=error.reason, results=len(refused)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -15,15 +16,13 @@ from asyncrevoke.client.model import Health, PollResult, Record, TopicPartition,
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
     from asyncrevoke.client.core.io.effects import Emit
     from asyncrevoke.client.core.partition.assignment import Assignment
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
-
-    Headers = Sequence[tuple[str, bytes | None]]
-
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Hook: TypeAlias = Literal[
     "on_close",
     "on_dead_letter",
@@ -34,6 +33,17 @@ Hook: TypeAlias = Literal[
     "on_poll",
     "on_results_published",
     "on_tick",
+    "on_transaction",
+]
+
+TransactionOutcome: TypeAlias = Literal[
+    "committed",
+    "partition_lost",
+    "offsets_rejected",
+    "results_refused",
+    "fenced",
+    "timed_out",
+    "failed",
 ]
 
 # Seconds that another thread waits for the event loop.
@@ -158,6 +168,27 @@ class Observed:
             raise
 
 
+class EndedTransaction(NamedTuple):
+    """A transaction that was committed or aborted (``processing="exactly_once"``).
+
+    ``outcome`` is ``"committed"``, or why it was aborted: a partition of it was lost, the
+    coordinator has rejected offsets, a broker has refused results, another producer has fenced this
+    one, it was not written in time, or it has failed otherwise, for
+    example because no broker responded. ``error`` is None if it was committed, or a partition was
+    lost. ``seconds``: since it began.
+
+    ``result_headers`` are the headers of its results that have any, if there is a :class:`Tracer`;
+    otherwise it is empty.
+    """
+
+    outcome: TransactionOutcome
+    records: int
+    results: int
+    seconds: float
+    error: Exception | None
+    result_headers: Sequence[Headers]
+
+
 class Observer:
     """Override the methods that you need; the others cost nothing.
 
@@ -200,6 +231,9 @@ class Observer:
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """The brokers have acknowledged so many results of a handler for this topic; ``handler`` is
         empty for what code outside of handlers publishes. Called for each batch."""
+
+    def on_transaction(self, transaction: EndedTransaction) -> None:
+        """A transaction has ended; called before :meth:`on_results_published`."""
 
 
 class PublishSpan:
@@ -311,6 +345,10 @@ class Observers:
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """Results are acknowledged."""
         self._call_each(lambda observer: observer.on_results_published(handler, topic, count))
+
+    def on_transaction(self, transaction: EndedTransaction) -> None:
+        """A transaction has ended."""
+        self._call_each(lambda observer: observer.on_transaction(transaction))
 
     def _call_each(self, call: Callable[[Observer], None]) -> None:
         for observer in list(self._observers):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.model import Record, TopicPartition, TransactionProgress
 
 
 class WritesTransactions(Protocol):
@@ -32,6 +32,10 @@ class WritesTransactions(Protocol):
 
     def waiting_records(self, partitions: Iterable[TopicPartition]) -> Iterable[Record]:
         """The finished records of these partitions that are in no committed transaction."""
+        ...
+
+    def progress(self) -> TransactionProgress:
+        """What waits for a transaction now."""
         ...
 
     async def aclose(self) -> None:

@@ -149,7 +149,8 @@ def _open_hooks(
     """The log, the listener, the observers and the journal of a session."""
     log = EventLog(core, **({} if config.group_id is None else {"group": config.group_id}))
     owners = RecordOwners()
-    status = SessionStatus(core, owners)
+    transactions = TransactionHook()
+    status = SessionStatus(core, owners, transactions)
     observing = None
     if observers:
         observed = Observed(status.snapshot, group_id=config.group_id, client_id=config.client_id)
@@ -161,7 +162,7 @@ def _open_hooks(
         status=status,
         reads=ReadReports(observing),
         lifespans=LifespanEvents(),
-        transactions=TransactionHook(),
+        transactions=transactions,
         observers=observing,
         recorder=recorder,
     )

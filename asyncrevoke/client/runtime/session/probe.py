@@ -47,8 +47,9 @@ class Probe(NamedTuple):
     handler has exceeded its limit. ``ready`` is also False before the group was joined, while the
     coordinator or a broker that leads a partition does not respond, while a topic that it
     subscribes to does not exist (unless ``allow_missing_topics``) or brokers reject it, while
-    failed records cannot be written to a dead letter topic or retry topic, and while closing. A
-    consumer without partitions can be both.
+    failed records cannot be written to a dead letter topic or retry topic, while transactions have
+    not been committed for longer than ``request_timeout``, and while closing. A consumer without
+    partitions can be both.
     ``health`` is None before the consumer is entered.
     """
 
@@ -147,6 +148,9 @@ def _why_unready(config: ConsumerConfig, session: Session, health: Health) -> It
     for held in health.unwritten[:_MOST_NAMES]:
         records = counted(held.records, "failed record")
         yield f"{records} cannot be written to {held.to_topic}: {held.reason}"
+    if (waits := health.transactions) is not None and (waits.seconds or 0) > config.request_timeout:
+        records = counted(waits.records, "finished record")
+        yield f"no transaction was committed for {waits.seconds:.0f} s: {records} wait"
 
 
 def _unavailable(health: Health) -> Iterator[str]:

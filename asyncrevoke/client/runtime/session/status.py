@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from asyncrevoke.client.core.core import Core
+    from asyncrevoke.client.runtime.hooks.transactions import TransactionHook
     from asyncrevoke.client.runtime.session.record_owners import RecordOwners
 
 # Seconds that a handler has to end after it was cancelled at its max_handler_time.
@@ -65,8 +66,9 @@ class RunningCalls:
 class SessionStatus:
     """Asks the core and the owners of records; belongs to the event loop's thread."""
 
-    def __init__(self, core: Core, owners: RecordOwners) -> None:
+    def __init__(self, core: Core, owners: RecordOwners, transactions: TransactionHook) -> None:
         self._core = core
+        self._transactions = transactions
         self._owners = owners
         self._loop = asyncio.get_running_loop()
         self._running = RunningCalls()
@@ -89,7 +91,7 @@ class SessionStatus:
 
     def snapshot(self) -> ConsumerSnapshot:
         """Health and partitions at this moment."""
-        now = self._loop.time()
+        now, writer = self._loop.time(), self._transactions.writer
         health = self._core.health(now)._replace(
             blocking_records=self.blocking(),
             failure_pauses=tuple(
@@ -97,5 +99,6 @@ class SessionStatus:
             ),
             unwritten=tuple(held for owner in self._owners for held in owner.unwritten()),
             running=self.running(),
+            transactions=None if writer is None else writer.progress(),
         )
         return ConsumerSnapshot(now, health, partition_statuses(self._core.assignment))

@@ -11,7 +11,7 @@ from unit.core.commit.test_transactional_committer import TransactionalGroup
 from asyncrevoke.client.core.io.effects import TransactionDue
 from asyncrevoke.client.core.partition.record_buffer import RecordBuffer
 from asyncrevoke.client.model import OffsetAndMetadata, Record
-from asyncrevoke.client.producing.exactly_once import record_transactions
+from asyncrevoke.client.producing.exactly_once import transactional_producer
 from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
 from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
 
@@ -88,7 +88,7 @@ class ScriptedSession(TransactionalGroup):
         self.loop = asyncio.get_running_loop()
         self.producers: list[ScriptedProducer] = [ScriptedProducer()]
         self._made = 0
-        monkeypatch.setattr(record_transactions, "RecordProducer", self._make_producer)
+        monkeypatch.setattr(transactional_producer, "RecordProducer", self._make_producer)
         self.transactions = RecordTransactions(cast("Session", self))
 
     def _make_producer(self, *_arguments: object, **_options: object) -> ScriptedProducer:
