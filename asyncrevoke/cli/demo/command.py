@@ -72,11 +72,20 @@ class DemoOptions:
         ComparedClient | None, typer.Option(help="Run the same schedule with this client, too.")
     ] = None
     kill: Annotated[bool, typer.Option(help="Kill the last member that leaves.")] = False
+    exactly_once: Annotated[
+        bool,
+        typer.Option(
+            "--exactly-once",
+            help="Handlers publish a result for each order, in transactions; members are killed "
+            "instead of leaving, and the visible results are counted.",
+        ),
+    ] = False
     max_stall: Annotated[
         float | None,
         typer.Option(
             help=f"Fail if a kept partition stalls for more than this many seconds. "
-            f"Default: {MAX_STALL:g} with cooperative and consumer, no limit with eager."
+            f"Default: {MAX_STALL:g}; no limit with eager, nor with --exactly-once: a partition "
+            "that moves as a member is killed may return to its owner after the session timeout."
         ),
     ] = None
     picture: Annotated[Path, typer.Option(help="Write the timeline to this SVG file.")] = Path(
@@ -108,11 +117,15 @@ class DemoOptions:
         return (Client.ASYNCREVOKE, Client.AIOKAFKA) if self.compare else (Client.ASYNCREVOKE,)
 
     @property
+    def kills(self) -> int:
+        """How many of the members that leave are killed."""
+        return 2 if self.exactly_once else int(self.kill)
+
+    @property
     def stall_limit(self) -> float | None:
         """The longest permitted stall of a kept partition, in seconds."""
-        if self.max_stall is None and self.protocol is not GroupProtocolChoice.EAGER:
-            return MAX_STALL
-        return self.max_stall
+        is_limited = self.protocol is not GroupProtocolChoice.EAGER and not self.exactly_once
+        return MAX_STALL if self.max_stall is None and is_limited else self.max_stall
 
 
 PARTITIONS = 12
@@ -133,6 +146,10 @@ def demo(*, options: DemoOptions) -> None:
     or out of order, and the longest stall of a partition that a member kept. It computes these from
     the members' logs of handler calls and the committed offsets. With --audit, it also compares the
     members' journals with the topic, and the exit code is 3 if that is inconclusive.
+
+    With --exactly-once, handlers publish a result for each order in transactions, and SIGKILL ends
+    the two members that leave. aiokafka then reads the results with read_committed: the demo
+    reports those that are missing, visible twice or out of order.
 
     Example: `asyncrevoke demo --compare aiokafka`
     """
@@ -167,8 +184,9 @@ def _mistake(options: DemoOptions) -> str | None:
     """Why the demo cannot run with these options, or None."""
     if options.audit and (missing := missing_packages()):
         return f"--audit needs {missing}: pip install 'asyncrevoke[audit,demo]'"
-    if options.kill and options.protocol is GroupProtocolChoice.CONSUMER:
-        return "--kill needs a session shorter than KIP-848's: leave one out"
+    if options.protocol is GroupProtocolChoice.CONSUMER and (options.kill or options.exactly_once):
+        option = "--exactly-once" if options.exactly_once else "--kill"
+        return f"{option} kills members: use a protocol with shorter sessions than KIP-848's"
     return None
 
 
@@ -179,7 +197,7 @@ def _run(
     from asyncrevoke.broker import start_broker
     from asyncrevoke.cli.demo.run import DemoRun
 
-    steps = churn(options.seconds, kill=options.kill)
+    steps = churn(options.seconds, kills=options.kills)
     with contextlib.ExitStack() as stack:
         folder = options.logs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
@@ -190,6 +208,8 @@ def _run(
         groups = [_group(client, servers, options, folder) for client in options.clients]
         for group in groups:
             broker.create_topic(group.topic, PARTITIONS)
+            if group.results is not None:
+                broker.create_topic(group.results, PARTITIONS)
         view = View(groups, steps, options.seconds, messages, live=not options.as_json)
         stack.enter_context(view)
         run = DemoRun(
@@ -246,7 +266,8 @@ def _group(client: Client, bootstrap_servers: str, options: DemoOptions, folder:
         concurrency=CONCURRENCY,
         session_timeout=SESSION_TIMEOUT,
         journal=str(folder / "journal") if options.audit else None,
-        strict=options.kill,
+        strict=bool(options.kills),
+        results=f"demo-invoices-{client}-{run}" if options.exactly_once else None,
     )
     return DemoGroup(template, folder, PARTITIONS)
 

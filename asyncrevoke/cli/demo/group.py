@@ -143,6 +143,8 @@ class GroupProgress:
 
 LEAVE_TIMEOUT = 40.0
 ERROR_LINES = 20
+# How often a coordinator looks for transactions to abort, in seconds.
+EXPIRY_CHECK = 10.0
 
 
 class MemberFailedError(AsyncRevokeError):
@@ -168,18 +170,27 @@ class DemoGroup:
     def __init__(self, template: MemberConfig, folder: Path, partitions: int) -> None:
         self.client = template.client
         self.topic = template.topic
+        self.results = template.results
         self.name = template.group
         self.produced: list[Produced] = []
         self.events: list[Event] = []
         self.died: dict[str, float] = {}
         self.killed: dict[str, Mapping[TopicPartition, int]] = {}
         self.steps: list[ScheduleStep] = []
+        self.partitions = partitions
         self.progress = GroupProgress(partitions)
         self._template = template
         self._folder = folder
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._readers: dict[str, LogReader] = {}
         self._signalled: set[str] = set()
+
+    @property
+    def pending_offsets(self) -> float:
+        """Seconds that the offsets of a killed member may be pending in its transaction."""
+        if self.results is None:
+            return 0.0
+        return self._template.transaction_timeout + EXPIRY_CHECK
 
     @property
     def handled(self) -> list[Started | Ended | Abandoned]:

@@ -96,6 +96,15 @@ class Evidence:
     )
 
 
+class VisibleResults(NamedTuple):
+    """Which results are visible; :mod:`.visible_results` defines the terms."""
+
+    visible: int
+    missing: tuple[RecordId, ...]
+    doubled: tuple[RecordId, ...]
+    out_of_order: tuple[RecordId, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
     """The result; the module defines the terms."""
@@ -112,6 +121,7 @@ class GroupResult:
     hand_over: Stall | None
     latency_median: float
     latency_p99: float
+    results: VisibleResults | None = None
 
     @property
     def longest_stall(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,15 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from asyncrevoke.cli.demo.group import LEAVE_TIMEOUT, DemoGroup
-from asyncrevoke.cli.demo.group_result import Evidence, GroupResult, Produced, evaluate
+from asyncrevoke.cli.demo.group_result import (
+    Evidence,
+    GroupResult,
+    Produced,
+    VisibleResults,
+    evaluate,
+)
 from asyncrevoke.cli.demo.producer import produce
+from asyncrevoke.cli.demo.visible_results import judge, read_results
 from asyncrevoke.cli.demo.workload import Action, ScheduleStep, now
 from asyncrevoke.client.errors import AsyncRevokeError
 from asyncrevoke.client.model import TopicPartition
@@ -54,6 +62,8 @@ class DemoRun:
         self._seconds = seconds
         self._rate = rate
         self._show = show
+        # Seconds that the offsets of a killed member may be pending in a transaction.
+        self._pending_offsets = max(group.pending_offsets for group in groups)
         self.begin = 0.0
 
     async def run(self) -> None:
@@ -85,7 +95,7 @@ class DemoRun:
             await self._watch(
                 lambda: all(group.all_handled for group in self._groups.values()),
                 producing,
-                CATCH_UP_TIMEOUT,
+                CATCH_UP_TIMEOUT + self._pending_offsets,
             )
             await self._watch(self._can_leave, producing, START_TIMEOUT)
             for group in self._groups.values():
@@ -104,16 +114,28 @@ class DemoRun:
 
     async def result(self, group: DemoGroup, concurrency: int) -> GroupResult:
         """Evaluate a group after the run."""
-        return evaluate(
-            Evidence(
-                produced=group.produced,
-                handled=group.handled,
-                committed=await self._committed(group),
-                concurrency=concurrency,
-                died=group.died,
-                killed=group.killed,
-            )
+        evidence = Evidence(
+            produced=group.produced,
+            handled=group.handled,
+            committed=await self._committed(group),
+            concurrency=concurrency,
+            died=group.died,
+            killed=group.killed,
         )
+        return replace(evaluate(evidence), results=await self._visible_results(group))
+
+    async def _visible_results(self, group: DemoGroup) -> VisibleResults | None:
+        """The visible results of a group after the run; None if it publishes none. Raises
+        AsyncRevokeError if they cannot be read."""
+        if group.results is None:
+            return None
+        try:
+            results = await read_results(
+                self._bootstrap_servers, group.results, group.partitions, len(group.produced)
+            )
+        except KafkaError as error:
+            raise AsyncRevokeError(f"cannot read {group.results}: {error}") from error
+        return judge(group.produced, results)
 
     async def _committed(self, group: DemoGroup) -> Mapping[TopicPartition, int]:
         partitions = sorted({record.partition for record in group.produced})

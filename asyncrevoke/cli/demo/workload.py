@@ -38,17 +38,18 @@ class ScheduleStep(NamedTuple):
     member: str
 
 
-def churn(seconds: float, *, kill: bool = False) -> tuple[ScheduleStep, ...]:
-    """Four members within ``seconds``: three join, one leaves, a fourth joins, another leaves (or
-    is killed, with ``kill``)."""
+def churn(seconds: float, *, kills: int = 0) -> tuple[ScheduleStep, ...]:
+    """Four members within ``seconds``: three join, one leaves, a fourth joins, another leaves. The
+    last ``kills`` of those that leave are killed."""
     sixth = seconds / 6
+    first, second = (Action.KILL if kills > later else Action.STOP for later in (1, 0))
     return (
         ScheduleStep(0, Action.JOIN, "A"),
         ScheduleStep(sixth, Action.JOIN, "B"),
         ScheduleStep(2 * sixth, Action.JOIN, "C"),
-        ScheduleStep(3 * sixth, Action.STOP, "A"),
+        ScheduleStep(3 * sixth, first, "A"),
         ScheduleStep(4 * sixth, Action.JOIN, "D"),
-        ScheduleStep(5 * sixth, Action.KILL if kill else Action.STOP, "B"),
+        ScheduleStep(5 * sixth, second, "B"),
     )
 
 
@@ -62,6 +63,14 @@ class Order(msgspec.Struct):
     number: int
     customer: str
     seconds: float
+
+
+class Invoice(msgspec.Struct, frozen=True):
+    """The value of a result: the record of an order that it is of."""
+
+    partition: int
+    offset: int
+    customer: str
 
 
 def orders(seed: int = 1) -> Iterator[Order]:

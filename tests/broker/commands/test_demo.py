@@ -85,6 +85,28 @@ def test_demo_compares_with_aiokafka_and_repeats_only_records_of_killed_members(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_demo_with_exactly_once_shows_one_result_of_each_record_although_members_are_killed(
+    kafka_broker: RunningBroker, tmp_path: Path
+) -> None:
+    picture = tmp_path / "timeline.svg"
+    demo = command(
+        *("demo", "--seconds", "12", "--json", "--exactly-once", "--compare", "aiokafka"),
+        *("--rate", "150", "--picture", str(picture)),
+        ASYNCREVOKE_BROKER=kafka_broker.bootstrap_servers,
+    )
+    output, errors = demo.communicate(timeout=180)
+    assert demo.returncode == 0, output + errors
+    result: dict[str, Any] = json.loads(output)
+    own, rival = result["asyncrevoke"], result["aiokafka"]
+    assert own["results_visible"] == own["produced"] > 1500
+    assert own["results_missing"] == own["results_doubled"] == own["results_out_of_order"] == 0
+    assert own["repeated"] == own["repeated_after_kill"]
+    assert rival["results_visible"] > 0
+    assert "is killed" in picture.read_text()
+
+
+@pytest.mark.slow
 def test_demo_stops_a_member_that_starts_slowly_once_it_can_leave(
     kafka_broker: RunningBroker, tmp_path: Path
 ) -> None:

@@ -19,7 +19,12 @@ sys.exit(lint_imports(config_filename="pyproject.toml", no_cache=True))
 """
 CLIENTS = {"AIOKafkaProducer", "AIOKafkaConsumer", "AIOKafkaAdminClient", "AIOKafkaClient"}
 # The demonstration compares with an application of aiokafka.
-DEMONSTRATION = {"cli/demo/member/aiokafka_member.py", "cli/demo/producer.py", "cli/demo/run.py"}
+DEMONSTRATION = {
+    "cli/demo/member/aiokafka_member.py",
+    "cli/demo/producer.py",
+    "cli/demo/run.py",
+    "cli/demo/visible_results.py",
+}
 TOP = {"cli", "integrations", "spark", "testing", "web"}
 
 

@@ -30,6 +30,12 @@ def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:
         "handled and not committed": result.uncommitted,
         "out of order": result.disorder,
     }
+    if (results := result.results) is not None:
+        counts |= {
+            "without a visible result": results.missing,
+            "with several visible results": results.doubled,
+            "with a result out of order": results.out_of_order,
+        }
     found += [f"{len(count)} {name}" for name, count in counts.items() if count]
     if max_stall is not None and result.longest_stall > max_stall:
         found.append(
@@ -41,6 +47,14 @@ def faults(result: GroupResult, *, max_stall: float | None) -> list[str]:
 
 def facts(result: GroupResult, *, ok: bool) -> dict[str, float | None]:
     """A group's result as ``--json`` prints it. Times are in seconds."""
+    of_results: dict[str, float | None] = {}
+    if (results := result.results) is not None:
+        of_results = {
+            "results_visible": results.visible,
+            "results_missing": len(results.missing),
+            "results_doubled": len(results.doubled),
+            "results_out_of_order": len(results.out_of_order),
+        }
     return {
         "ok": ok,
         "produced": result.produced,
@@ -56,6 +70,7 @@ def facts(result: GroupResult, *, ok: bool) -> dict[str, float | None]:
         "longest_hand_over": round(result.hand_over.seconds if result.hand_over else 0.0, 3),
         "latency_median": round(result.latency_median, 3),
         "latency_p99": round(result.latency_p99, 3),
+        **of_results,
     }
 
 
@@ -85,6 +100,12 @@ def table(results: Mapping[Client, GroupResult]) -> Table:
     count("handled twice, uncommitted at the kill", permitted, bad=False, always=False)
     count("handled, not committed", [len(result.uncommitted) for result in of_groups], always=False)
     count("order violations by key", [len(result.disorder) for result in of_groups])
+    visible = [result.results for result in of_groups if result.results is not None]
+    if visible:
+        count("visible results", [results.visible for results in visible], bad=False)
+        count("without a visible result", [len(results.missing) for results in visible])
+        count("with several visible results", [len(results.doubled) for results in visible])
+        count("results out of order", [len(results.out_of_order) for results in visible])
     shown.add_row("longest stall of a kept partition", *(_seconds(r.stall) for r in of_groups))
     shown.add_row("longest hand-over, drain included", *(_seconds(r.hand_over) for r in of_groups))
     shown.add_row(

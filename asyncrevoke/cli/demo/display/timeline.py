@@ -162,8 +162,14 @@ def _draw_stall(drawing: Drawing, stall: Stall, y: Mapping[int, int], scale: _Sc
 
 
 def _summary(result: GroupResult) -> str:
-    return (
+    summary = (
         f"{result.handled:,} of {result.produced:,} orders handled · {len(result.lost)} lost · "
         f"{len(result.repeated)} handled twice · {len(result.disorder)} out of order · "
         f"longest stall of a kept partition {result.longest_stall:.2f} s"
     )
+    if (results := result.results) is not None:
+        summary += (
+            f" · {results.visible:,} visible results, {len(results.missing)} missing, "
+            f"{len(results.doubled)} doubled"
+        )
+    return summary

@@ -2,7 +2,8 @@
 
 Handlers run concurrently, except those of one key. The member commits the first offset that is not
 done every second, when partitions are revoked, and at the end. Its rebalance listener waits for
-running handlers, drops records that were not started, and commits.
+running handlers, drops records that were not started, and commits. With results, a commit is a
+transaction with the results of all records before the committed offsets.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -18,11 +19,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from asyncrevoke.cli.demo.workload import Order
+from asyncrevoke.cli.demo.workload import Invoice, Order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +45,8 @@ class Tracker:
         self.position: int | None = None
         self.closing = False
         self.committed: int | None = None
+        # The results of records that are done and not committed, by offset.
+        self.results: dict[int, tuple[bytes | None, bytes]] = {}
 
     @property
     def commit_point(self) -> int | None:
@@ -86,6 +89,14 @@ class AiokafkaMember:
             rebalance_timeout_ms=300_000,
             max_poll_records=MAX_POLL_RECORDS,
         )
+        self._producer: AIOKafkaProducer | None = None
+        if config.results is not None:
+            self._producer = AIOKafkaProducer(
+                bootstrap_servers=config.bootstrap_servers,
+                transactional_id=f"{config.group}-{config.name}",
+                transaction_timeout_ms=int(config.transaction_timeout * 1000),
+            )
+        self._turn = asyncio.Lock()
         self._decode = msgspec.json.Decoder(Order).decode
         self._slots = asyncio.Semaphore(config.concurrency)
         self._trackers: dict[TopicPartition, Tracker] = {}
@@ -100,6 +111,8 @@ class AiokafkaMember:
         """Consume until ``stop`` is set, then drain, commit and leave."""
         self._consumer.subscribe([self._config.topic], listener=self)
         await self._consumer.start()
+        if self._producer is not None:
+            await self._producer.start()
         try:
             committing = asyncio.create_task(self._commit_regularly())
             polling = asyncio.create_task(self._poll())
@@ -114,6 +127,8 @@ class AiokafkaMember:
             await self._release(list(self._trackers))
         finally:
             await self._consumer.stop()
+            if self._producer is not None:
+                await self._producer.stop()
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Drain and commit before the member rejoins."""
@@ -157,17 +172,20 @@ class AiokafkaMember:
                 tracker, record = lane.popleft()
                 if record.offset in tracker.taken:
                     tracker.highest_begun = max(tracker.highest_begun, record.offset)
-                    await self._handle(record)
+                    await self._handle(tracker, record)
                     tracker.taken[record.offset] = True
             self._in_flight -= 1
             async with self._changed:
                 self._changed.notify_all()
         del self._lanes[key]
 
-    async def _handle(self, record: ConsumerRecord) -> None:
+    async def _handle(self, tracker: Tracker, record: ConsumerRecord) -> None:
         order = self._decode(record.value or b"")
         with self._log.handling(record.topic, record.partition, record.offset, record.key):
             await asyncio.sleep(order.seconds)
+        if self._producer is not None:
+            invoice = Invoice(record.partition, record.offset, order.customer)
+            tracker.results[record.offset] = record.key, msgspec.json.encode(invoice)
 
     async def _release(self, partitions: list[TopicPartition]) -> None:
         closing = [
@@ -193,6 +211,10 @@ class AiokafkaMember:
                 await self._commit()
 
     async def _commit(self) -> None:
+        async with self._turn:
+            await self._commit_points()
+
+    async def _commit_points(self) -> None:
         points = {
             partition: point
             for partition, tracker in self._trackers.items()
@@ -201,7 +223,10 @@ class AiokafkaMember:
         if not points:
             return
         try:
-            await self._consumer.commit(points)
+            if self._producer is None:
+                await self._consumer.commit(points)
+            else:
+                await self._commit_results(self._producer, points)
         except (CommitFailedError, IllegalStateError):
             return  # the partitions have new owners, which handle these records again
         except KafkaError as error:
@@ -210,7 +235,21 @@ class AiokafkaMember:
             return
         for partition, point in points.items():
             if partition in self._trackers:
-                self._trackers[partition].committed = point
+                tracker = self._trackers[partition]
+                tracker.committed = point
+                for offset in [offset for offset in tracker.results if offset < point]:
+                    del tracker.results[offset]
+
+    async def _commit_results(
+        self, producer: AIOKafkaProducer, points: dict[TopicPartition, int]
+    ) -> None:
+        async with producer.transaction():
+            for partition, point in points.items():
+                results = self._trackers[partition].results
+                for offset in sorted(offset for offset in results if offset < point):
+                    key, value = results[offset]
+                    await producer.send(self._config.results, value, key=key)
+            await producer.send_offsets_to_transaction(points, self._config.group)
 
 
 ConsumerRebalanceListener.register(AiokafkaMember)

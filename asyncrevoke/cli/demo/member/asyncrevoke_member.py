@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from asyncrevoke import Consumer, RebalanceListener, Record, TopicPartition
 from asyncrevoke.cli.demo.member.handler_log import HandlerLog, MemberConfig
-from asyncrevoke.cli.demo.workload import Order
+from asyncrevoke.cli.demo.workload import Invoice, Order
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerOptions
@@ -38,10 +38,13 @@ async def run(config: MemberConfig, log: HandlerLog) -> None:
     """Handle orders until SIGTERM."""
     consumer = Consumer(listener=Ownership(log), journal=_journal(config), **_options(config))
 
-    @consumer.handler(config.topic)
-    async def bill(order: Order, record: Record) -> None:
+    @consumer.handler(config.topic, publish_to=config.results)
+    async def bill(order: Order, record: Record) -> Invoice | None:
         with log.handling(record.topic, record.partition, record.offset, record.key):
             await asyncio.sleep(order.seconds)
+        if config.results is None:
+            return None
+        return Invoice(record.partition, record.offset, order.customer)
 
     async def sample() -> None:
         while True:
@@ -65,9 +68,13 @@ def _options(config: MemberConfig) -> ConsumerOptions:
         "concurrency": config.concurrency,
         "order_by": "key",
         "max_in_flight": config.max_in_flight,
-        "commit_interval": config.commit_interval,
         "heartbeat_interval": config.heartbeat_interval,
     }
+    if config.results is None:
+        options["commit_interval"] = config.commit_interval
+    else:
+        options["processing"] = "exactly_once"
+        options["transaction_timeout"] = config.transaction_timeout
     if config.protocol == "consumer":
         options["group_protocol"] = "consumer"  # the broker sets the session timeout
     else:

@@ -41,6 +41,10 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     # The folder of the member's journal, or None. ``strict`` is for members that may be killed.
     journal: str | None = None
     strict: bool = False
+    # The topic of the results, which are written in transactions together with the offsets. None:
+    # no results.
+    results: str | None = None
+    transaction_timeout: float = 5.0
 
 
 class Handling(msgspec.Struct, frozen=True, kw_only=True):

@@ -337,7 +337,6 @@ class RecordTransactions:
         self._current = composed
         self._taken = taken
         self._taken_count = sum(map(len, composed.completes.values()))
-        # Of these, and of the few that were dropped.
         self._taken_size = size - self.finished.size
         is_limited = room is not None and bool(composed.included)
         self._left = (0, 0) if is_limited else (self.finished.count, self.finished.size)
@@ -347,8 +346,7 @@ class RecordTransactions:
             else:
                 await self._commit_with(composed, batch)
         finally:
-            self._current, self._taken = None, {}
-            self._taken_count = self._taken_size = 0
+            self._current, self._taken, self._taken_count, self._taken_size = None, {}, 0, 0
             self._report_soon()
             self._changed.set()
 
@@ -376,8 +374,7 @@ class RecordTransactions:
     async def _commit(self, composed: ComposedOffsets, of_batch: Sequence[PublishedRecord]) -> None:
         results: list[RecordFields] = [*of_batch, *results_of(self._taken)]
         began = self._loop.time()
-        of_last = 0 if self._written_batch is None else self._written_batch.count
-        self._reports.began(self._taken_count + of_last, results)
+        self._reports.began(self._taken_count, self._written_batch, results)
         try:
             await self.producer.commit_transaction(results, self._offsets_of(composed))
         except OffsetsRejectedError as error:
@@ -427,7 +424,6 @@ class RecordTransactions:
 
     async def _begin_with_another_id(self, error: ProducerFencedError) -> None:
         """A random transactional id is given up; one that is configured is used by another member.
-
         Raises ProducerFencedError."""
         if self._session.config.group_instance_id is not None:
             raise error

@@ -10,6 +10,7 @@ from asyncrevoke.client.runtime.hooks.observers import EndedTransaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
     from asyncrevoke.client.producing.exactly_once.finished_records import Entry
     from asyncrevoke.client.producing.message import PublishedRecord, RecordFields
     from asyncrevoke.client.runtime.hooks.observers import Observers, TransactionOutcome
@@ -33,12 +34,15 @@ class TransactionReports:
         """The time since the first transaction began after the last one that was committed."""
         return None if self._since is None else self._now() - self._since
 
-    def began(self, records: int, results: Sequence[RecordFields]) -> None:
-        """A transaction of so many records begins, with these results."""
+    def began(
+        self, records: int, batch: BatchTransaction | None, results: Sequence[RecordFields]
+    ) -> None:
+        """A transaction of so many records, and of a batch, begins, with these results."""
         self._began = self._now()
         if self._since is None:
             self._since = self._began
-        self._records, self._results = records, results
+        self._records = records + (0 if batch is None else batch.count)
+        self._results = results
 
     def nothing_waits(self) -> None:
         """There is nothing to commit."""

@@ -71,10 +71,10 @@ class TestSchedule:
             (30, Action.STOP, "B"),
         ]
 
-    def test_kill_is_the_last_step(self) -> None:
-        actions = [step.action for step in churn(36, kill=True)]
-        assert actions[-1] is Action.KILL
-        assert Action.KILL not in actions[:-1]
+    @pytest.mark.parametrize(("kills", "killed"), [(0, []), (1, ["B"]), (2, ["A", "B"])])
+    def test_the_last_ones_that_leave_are_killed(self, kills: int, killed: list[str]) -> None:
+        steps = churn(36, kills=kills)
+        assert [step.member for step in steps if step.action is Action.KILL] == killed
 
 
 class TestLoad:

@@ -6,8 +6,14 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[4] / "asyncrevoke"
-# The demonstration compares a member of aiokafka's with one of asyncrevoke's.
-ELSEWHERE = {"cli/demo/member/aiokafka_member.py", "cli/demo/producer.py", "cli/demo/run.py"}
+# The demonstration compares a member of aiokafka's with one of asyncrevoke's, and has aiokafka read
+# the results.
+ELSEWHERE = {
+    "cli/demo/member/aiokafka_member.py",
+    "cli/demo/producer.py",
+    "cli/demo/run.py",
+    "cli/demo/visible_results.py",
+}
 PARTS = ("aiokafka.record", "aiokafka.codec", "aiokafka.partitioner", "aiokafka.abc")
 
 
