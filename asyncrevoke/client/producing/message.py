@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Generic, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias
 
 from typing_extensions import TypeVar
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.model import Record
 
 ValueT = TypeVar("ValueT", default=object)
 Headers: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
@@ -67,3 +70,5 @@ class PublishedRecord(NamedTuple):
 RecordFields: TypeAlias = tuple[
     str, int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None
 ]
+# A result, and the record that it is of, if that was given.
+ResultOfRecord: TypeAlias = "tuple[PublishedRecord, Record | None]"

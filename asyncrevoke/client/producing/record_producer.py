@@ -17,7 +17,7 @@ from asyncrevoke.client.producing.queueing.waiting_results import WaitingResult,
 from asyncrevoke.client.producing.trace_context import PublishSpans, result_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.model import TopicPartition
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
     from asyncrevoke.client.producing.transactions.producer_transaction import ProducerTransaction
+    from asyncrevoke.client.producing.transactions.transaction import PlacedRecord
     from asyncrevoke.client.producing.transactions.transaction_commits import TransactionCommits
     from asyncrevoke.client.protocol.messages import Request
     from asyncrevoke.client.runtime.hooks.observers import Observers, Tracer
@@ -43,8 +44,7 @@ _COMPRESSIONS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 class RecordProducer:
     """Writes records with ``acks=all``, and with idempotence unless the consumer's option
-    ``idempotent`` is False; connects at the first record, or before it
-    with :meth:`prepare`.
+    ``idempotent`` is False; connects at the first record, or before it with :meth:`prepare`.
 
     A record fails after three times ``request_timeout``, or after ``request_timeout`` if its topic
     does not exist. ``wall_clock`` returns seconds since the epoch. With ``compress_in_thread``, a
@@ -156,18 +156,20 @@ class RecordProducer:
         return ProducerTransaction(self._commits.commit)
 
     async def commit_transaction(
-        self, records: Sequence[RecordFields], offsets: GroupOffsets | None = None
+        self,
+        records: Sequence[RecordFields],
+        offsets: GroupOffsets | None = None,
+        written: Callable[[Iterable[PlacedRecord]], None] | None = None,
     ) -> None:
         """Write the records and commit the offsets, together or not at all; nothing if both are
-        empty.
+        empty. ``written`` is called each time all records are written, before the commit.
 
-        Waits for the transaction before, and for the acknowledgement of the commit, or after an
-        error for that of the abort. Raises RecordsRefusedError if records are refused,
-        OffsetsRejectedError if the group coordinator rejects the offsets, ProducerFencedError, and
-        TransactionError; with ``in_doubt`` it may be committed: see :meth:`transaction_settled`.
-        Cancelling aborts the transaction if its commit was not sent.
+        Waits for the transaction before, and for the acknowledgement of the commit or abort. Raises
+        RecordsRefusedError if records are refused, OffsetsRejectedError if the group coordinator
+        rejects the offsets, ProducerFencedError, and TransactionError; with ``in_doubt`` it may be
+        committed: see :meth:`transaction_settled`. Cancelling aborts it before its commit is sent.
         """
-        await self._commits.commit(records, offsets)
+        await self._commits.commit(records, offsets, written)
 
     def abort_transaction(self, error: Exception) -> bool:
         """Abort the present transaction if its commit was not sent: :meth:`commit_transaction`

@@ -29,6 +29,7 @@ class RowKind(enum.StrEnum):
     RELEASED = "RELEASED"  # the partition was released after its final commit
     LOST = "LOST"  # the partition was lost: no final commit was possible
     FETCHED = "FETCHED"  # the broker returned a record batch with this checksum
+    RESULT = "RESULT"  # a result of the record was written in a transaction, which may be aborted
     SKIPPED = "SKIPPED"  # ``facts`` has the ranges of the completion map, which were not delivered
     RESET = "RESET"  # the position was set: by ``seek``, or by ``auto_offset_reset``
     END = "END"  # the last row of a session; ``facts`` has the number of rows
@@ -101,7 +102,9 @@ COLUMNS: Final = (
     Column("error", "string"),
     # JSON.
     Column("facts", "string"),
-    # For a record batch: its last offset, its number of records, and the CRC-32C in its header.
+    # For a record batch: its last offset, its number of records, and the CRC-32C in its header. For
+    # a result: its own offset (-1: not known) and partition, and the number of the transaction in
+    # its session; ``facts`` has its topic.
     Column("last_offset", "long"),
     Column("records", "int"),
     Column("checksum", "long"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from typing_extensions import override
 
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Replied, Send
+from asyncrevoke.client.producing.transactions.offset_requests import TxnOffsetCommitRequest
 from asyncrevoke.client.protocol.messages import OffsetCommitRequest
 from asyncrevoke.client.runtime.net.requests import ForwardedRequests, Requests
 
@@ -29,6 +30,9 @@ class RecordsCommits(Protocol):
     def committed(self, request: OffsetCommitRequest, sent: int, reply: Replied | Failed) -> None:
         """Record the outcome of a commit. ``sent`` is the time before it was sent."""
 
+    def offsets_sent(self, sent: int) -> None:
+        """Offsets were sent for the present transaction, at the time ``sent``."""
+
 
 class CommitGate(ForwardedRequests):
     """Forwards requests. Delays a commit until the rows of the committed records are on disk."""
@@ -40,7 +44,7 @@ class CommitGate(ForwardedRequests):
     @override
     def begin(self, send: Send, on_reply: Callable[[Replied | Failed], object]) -> bool:
         """Send one request at once, unless it is a commit."""
-        if isinstance(send.message, OffsetCommitRequest):
+        if isinstance(send.message, (OffsetCommitRequest, TxnOffsetCommitRequest)):
             return False
         return self._requests.begin(send, on_reply)
 
@@ -48,7 +52,7 @@ class CommitGate(ForwardedRequests):
     async def request(self, send: Send) -> Replied | Failed:
         """Send one request. A commit waits until the rows of the committed records are on disk."""
         message = send.message
-        if not isinstance(message, OffsetCommitRequest):
+        if not isinstance(message, (OffsetCommitRequest, TxnOffsetCommitRequest)):
             return await self._requests.request(send)
         try:
             async with asyncio.timeout(send.timeout):
@@ -57,6 +61,10 @@ class CommitGate(ForwardedRequests):
             what = f"the journal was not on disk within {send.timeout:g} s"
             return Failed(send.request_id, FailureKind.UNREACHABLE, what)
         sent = self._recorder.now()
+        if isinstance(message, TxnOffsetCommitRequest):
+            # Committed at the end of the transaction.
+            self._recorder.offsets_sent(sent)
+            return await self._requests.request(send)
         reply = await self._requests.request(send)
         self._recorder.committed(message, sent, reply)
         return reply

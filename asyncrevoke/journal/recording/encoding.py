@@ -5,6 +5,7 @@ Repeated values of a batch (kind, topic, outcome, times) are written once.
 
 from __future__ import annotations
 
+import json
 import struct
 from array import array
 from itertools import chain, groupby, repeat
@@ -38,6 +39,7 @@ from asyncrevoke.journal.recording.entries import (
     Packed,
     Queue,
     ReceivedBatches,
+    Results,
     Starts,
 )
 
@@ -62,6 +64,8 @@ def encode(entries: Sequence[Entry], seq: int, *, hashed: bool = True) -> Iterat
             rows, columns = _starts(cast("list[Starts]", some), hashed)
         elif isinstance(first, Packed):
             rows, columns = _packed_attempts(cast("list[Packed]", some), hashed)
+        elif isinstance(first, Results):
+            rows, columns = _results(cast("list[Results]", some))
         elif isinstance(first, ReceivedBatches):
             rows, columns = _received_batches(cast("list[ReceivedBatches]", some))
         else:
@@ -141,7 +145,7 @@ def _alike(entry: Entry) -> object:
 
 def _together(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     for kind, group in groupby(entries, _alike):
-        if kind is Fact or kind is ReceivedBatches:
+        if kind is Fact or kind is ReceivedBatches or kind is Results:
             yield list(group)
             continue
         some: list[Entry] = []
@@ -163,6 +167,8 @@ def rows_of(entry: Entry) -> int:
         return entry.rows
     if isinstance(entry, ReceivedBatches):
         return len(entry.batches)
+    if isinstance(entry, Results):
+        return len(entry.results)
     return len(entry.records) if isinstance(entry, (Attempts, Starts)) else 1
 
 
@@ -278,6 +284,27 @@ def _received_batches(entries: list[ReceivedBatches]) -> tuple[int, ColumnArrays
         },
     )
     return len(batches), columns
+
+
+def _results(entries: list[Results]) -> tuple[int, ColumnArrays]:
+    sizes = [len(entry.results) for entry in entries]
+    results = list(chain.from_iterable([entry.results for entry in entries]))
+    columns = ColumnArrays(
+        {
+            "partition": plain("partition", [result.record.partition for result in results]),
+            "offset": plain("offset", [result.record.offset for result in results]),
+            "last_offset": plain("last_offset", [result.offset for result in results]),
+            "records": plain("records", [result.to.partition for result in results]),
+        },
+        {
+            "kind": ([RowKind.RESULT.value], [len(results)]),
+            "topic": _topics([result.record.topic for result in results]),
+            "at_us": runs([entry.at for entry in entries], sizes),
+            "checksum": runs([entry.number for entry in entries], sizes),
+            "facts": _topics([json.dumps({"topic": result.to.topic}) for result in results]),
+        },
+    )
+    return len(results), columns
 
 
 def _facts(entries: list[Fact]) -> tuple[int, ColumnArrays]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.runtime.hooks.recorders import WrittenResult
 from asyncrevoke.journal.format.frames import Frame
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 
@@ -79,6 +80,14 @@ class ReceivedBatches(NamedTuple):
     at: int
 
 
+class Results(NamedTuple):
+    """Results in one transaction, which has this number in its session."""
+
+    results: Sequence[WrittenResult]
+    at: int
+    number: int
+
+
 class Fact(NamedTuple):
     """Any other single row. ``started_us`` is when a commit was sent."""
 
@@ -94,7 +103,7 @@ class Fact(NamedTuple):
     started_us: int | None = None
 
 
-Entry: TypeAlias = Attempts | Starts | Packed | ReceivedBatches | Fact
+Entry: TypeAlias = Attempts | Starts | Packed | ReceivedBatches | Results | Fact
 
 
 class EncodedRows(NamedTuple):

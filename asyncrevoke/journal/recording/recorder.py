@@ -7,24 +7,12 @@ import json
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from asyncrevoke.client.core.io.effects import (
-    Emit,
-    Failed,
-    FailureKind,
-    Notify,
-    NotifyKind,
-    Replied,
-)
+from asyncrevoke.client.core.io.effects import Emit, Failed, Notify, NotifyKind, Replied
 from asyncrevoke.client.errors import FatalError, IllegalStateError
 from asyncrevoke.client.printable import is_caught_by
-from asyncrevoke.client.protocol.messages import (
-    ErrorCode,
-    FetchedPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-)
 from asyncrevoke.journal.format.schema import CallOutcome, Content, RowKind
 from asyncrevoke.journal.recording.commit_gate import CommitGate
+from asyncrevoke.journal.recording.commit_rows import commits_of, transactional_commits
 from asyncrevoke.journal.recording.encoding import encode_last, pack, rows_of
 from asyncrevoke.journal.recording.entries import (
     Attempts,
@@ -35,6 +23,7 @@ from asyncrevoke.journal.recording.entries import (
     Packed,
     Queue,
     ReceivedBatches,
+    Results,
     Starts,
     WrittenCount,
     changes_of,
@@ -45,9 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.client.core.core import Core
-    from asyncrevoke.client.model import PollResult, Record, TopicPartition
+    from asyncrevoke.client.model import GroupMetadata, PollResult, Record, TopicPartition
+    from asyncrevoke.client.protocol.messages import FetchedPartition, OffsetCommitRequest
     from asyncrevoke.client.protocol.records import RecordBatch, RecordDecoder
-    from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
+    from asyncrevoke.client.runtime.hooks.recorders import FailureDecision, WrittenResult
     from asyncrevoke.client.runtime.net.requests import Requests
     from asyncrevoke.journal.recording.writer import Writer
 
@@ -117,6 +107,9 @@ class Recorder:
         self._next_attempt: dict[Record, int] = {}
         # Delivery times of records that are not acknowledged yet.
         self._delivered: dict[Record, int] = {}
+        # When the offsets of the present transaction were sent, and the number of the next one.
+        self._offsets_sent: int | None = None
+        self._transactions = 0
 
     # --- the session -----------------------------------------------------------------------------
 
@@ -472,22 +465,28 @@ class Recorder:
 
     def committed(self, request: OffsetCommitRequest, sent: int, reply: Replied | Failed) -> None:
         """A broker responded to a commit, or its outcome is unknown."""
-        now = self._clock()
-        if isinstance(reply, Failed):
-            if reply.kind is FailureKind.UNREACHABLE:
-                return
-            taken, outcome = {e.partition for e in request.entries}, CallOutcome.UNKNOWN
-        else:
-            response = reply.message
-            if not isinstance(response, OffsetCommitResponse):
-                return
-            taken = {tp for tp, error in response.errors if error is ErrorCode.none}
-            outcome = CallOutcome.OK
-        member, generation = request.member_id or None, request.generation
-        for entry in request.entries:
-            if entry.partition in taken:
-                fact = Fact(RowKind.COMMIT, now, *entry.partition, entry.offset, member, generation)
-                self._put(fact._replace(outcome=outcome, started_us=sent))
+        for fact in commits_of(request, sent, self._clock(), reply):
+            self._put(fact)
+
+    # --- transactions
+
+    def offsets_sent(self, sent: int) -> None:
+        """See :class:`~.commit_gate.RecordsCommits`."""
+        self._offsets_sent = sent
+
+    def results_written(self, results: Sequence[WrittenResult]) -> None:
+        """Queue a row for each result; the offsets of the transaction wait until it is on disk."""
+        now, number = self._clock(), self._transactions
+        self._transactions += 1
+        self._queue_iteration(now)
+        self._put(Results(results, now, number))
+
+    def transaction_committed(
+        self, offsets: Mapping[TopicPartition, int], identity: GroupMetadata
+    ) -> None:
+        """The transaction is committed, with these offsets."""
+        for fact in transactional_commits(offsets, identity, self._offsets_sent, self._clock()):
+            self._put(fact)
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

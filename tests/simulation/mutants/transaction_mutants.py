@@ -154,8 +154,8 @@ def _epoch_of_the_end_is_ignored(patch: pytest.MonkeyPatch) -> None:
 def _outbox_is_not_cleared(patch: pytest.MonkeyPatch) -> None:
     committed = RecordTransactions._committed
 
-    def keep(self: RecordTransactions, composed: ComposedOffsets, of_batch: Any) -> None:
-        committed(self, composed, of_batch)
+    def keep(self: RecordTransactions, composed: ComposedOffsets) -> None:
+        committed(self, composed)
         self.finished.put_back({k: v for k, v in self._taken.items() if v})
 
     patch.setattr(RecordTransactions, "_committed", keep)
@@ -215,9 +215,9 @@ def _change(
 def _offsets_alone_are_not_committed(patch: pytest.MonkeyPatch) -> None:
     commit = TransactionCommits.commit
 
-    async def records_only(self: TransactionCommits, records: Any, offsets: Any = None) -> None:
+    async def records_only(self: TransactionCommits, records: Any, *arguments: Any) -> None:
         if records:
-            await commit(self, records, offsets)
+            await commit(self, records, *arguments)
 
     patch.setattr(TransactionCommits, "commit", records_only)
 

@@ -91,6 +91,7 @@ class _Session:
     """What :class:`RecordTransactions` uses of a session."""
 
     observers = None
+    recorder = None
     uses_threads = False
 
     def __init__(

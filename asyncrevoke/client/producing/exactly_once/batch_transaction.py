@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
-    from asyncrevoke.client.producing.message import Headers, PublishedRecord
+    from asyncrevoke.client.producing.message import Headers, ResultOfRecord
     from asyncrevoke.client.runtime.session.session import Session
 
 
@@ -32,7 +32,7 @@ class BatchTransaction:
     def __init__(self, session: Session, transactions: RecordTransactions) -> None:
         self._session = session
         self._transactions = transactions
-        self._results: list[tuple[PublishedRecord, Record | None]] = []
+        self._results: list[ResultOfRecord] = []
         self._size = 0
         self._batch: dict[TopicPartition, int] = {}
         self._state = "not entered"
@@ -95,7 +95,7 @@ class BatchTransaction:
         self._size = size
         self._results.append((result, record))
 
-    def results_without(self, lost: Iterable[TopicPartition]) -> list[PublishedRecord]:
+    def results_without(self, lost: Iterable[TopicPartition]) -> list[ResultOfRecord]:
         """The results to write if these partitions of the batch are lost.
 
         Raises PartitionLostError.
@@ -104,7 +104,7 @@ class BatchTransaction:
         if self.lost and any(record is None for _, record in self._results):
             raise PartitionLostError(sorted(self.lost))
         return [
-            result
+            (result, record)
             for result, record in self._results
             if record is None or record.topic_partition not in self.lost
         ]

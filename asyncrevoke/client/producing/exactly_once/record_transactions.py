@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         Entry,
         ResultTarget,
     )
-    from asyncrevoke.client.producing.message import PublishedRecord, RecordFields
+    from asyncrevoke.client.producing.message import RecordFields, ResultOfRecord
     from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.protocol.messages import ErrorCode
     from asyncrevoke.client.runtime.hooks.observers import TransactionOutcome
@@ -94,7 +94,7 @@ class RecordTransactions:
         self._current: ComposedOffsets | None = None
         self._taken: dict[int, list[Entry]] = {}
         self._taken_count = self._taken_size = 0
-        self._reports = TransactionReports(session.observers, self._loop.time)
+        self._reports = TransactionReports(session.observers, session.recorder, self._loop.time)
         self._limit = TransactionLimit(session.config.transaction_timeout)
         # Finished records, and bytes of their results, that had no room in the last transaction.
         self._left = (0, 0)
@@ -371,12 +371,12 @@ class RecordTransactions:
         # Aborted: once more, unless the block was cancelled.
         self._committing_batch = self._batch is batch and not batch.ended.done()
 
-    async def _commit(self, composed: ComposedOffsets, of_batch: Sequence[PublishedRecord]) -> None:
-        results: list[RecordFields] = [*of_batch, *results_of(self._taken)]
-        began = self._loop.time()
-        self._reports.began(self._taken_count, self._written_batch, results)
+    async def _commit(self, composed: ComposedOffsets, of_batch: Sequence[ResultOfRecord]) -> None:
+        offsets, written = self._offsets_of(composed), self._reports.written
+        results: list[RecordFields] = [*(each for each, _ in of_batch), *results_of(self._taken)]
+        self._reports.began(self._taken_count, self._written_batch, results, of_batch, self._taken)
         try:
-            await self.producer.commit_transaction(results, self._offsets_of(composed))
+            await self.producer.commit_transaction(results, offsets, written)
         except OffsetsRejectedError as error:
             self._aborted("offsets_rejected", composed, error, error.errors)
         except PartitionLostError:
@@ -395,14 +395,14 @@ class RecordTransactions:
             self._aborted("timed_out", composed, error)
         except TransactionError as error:
             if error.in_doubt and await was_committed(self._session, composed, error, self._settle):
-                self._committed(composed, of_batch)
+                self._committed(composed)
                 return
             if (fatal := self.producer.fatal_error) is not None:
                 raise FatalError(str(fatal)) from error
             self._aborted("failed", composed, error)
         else:
-            self._limit.committed(self._loop.time() - began)
-            self._committed(composed, of_batch)
+            self._limit.committed(self._reports.duration)
+            self._committed(composed)
 
     def _offsets_of(self, composed: ComposedOffsets) -> GroupOffsets:
         def renewed(rejected: GroupMetadata) -> GroupMetadata | None:
@@ -431,14 +431,14 @@ class RecordTransactions:
         if producer is not None:
             await producer.aclose()
 
-    def _committed(self, composed: ComposedOffsets, of_batch: Sequence[PublishedRecord]) -> None:
+    def _committed(self, composed: ComposedOffsets) -> None:
+        self._reports.committed(composed)
         self._session.call(self._committer.transaction_committed, composed)
         if self._written_batch is not None and not self._written_batch.ended.done():
             self._written_batch.ended.set_result(None)
         if self.finished.has_dead_letters:
             for letter in dead_letters(self._taken):
                 letter.committed()
-        self._reports.committed(self._taken, of_batch)
 
     def _aborted(
         self,

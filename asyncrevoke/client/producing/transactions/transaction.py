@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.errors import PublishError, TransactionError
@@ -13,7 +13,7 @@ from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.record_batch import Adder, BatchSequence, ResultBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from asyncrevoke.client.producing.message import RecordFields
     from asyncrevoke.client.producing.queueing.result_topics import ResultTopic, ResultTopics
@@ -174,11 +174,20 @@ class _TopicBatches:
 _NO_ADDER: Final[Adder] = (lambda *_: None, lambda: 0, lambda _: None)
 
 
+class PlacedRecord(NamedTuple):
+    """The token of a record, and where it is; ``offset`` is -1 if the broker has not said it."""
+
+    token: object
+    partition: TopicPartition
+    offset: int
+
+
 class Transaction:
     """Batches and offsets that become visible together, or not at all. It has one or both.
 
     ``error``: why it is to fail; None while it may be committed. ``give_up_at``: when it fails if
-    it is not committed by then. ``ended`` is called with the error, or None after the commit.
+    it is not committed by then. ``ended`` is called with the error, or None after the commit, and
+    ``written``, if there is one, when each batch is acknowledged, before anything is committed.
     """
 
     def __init__(
@@ -187,7 +196,9 @@ class Transaction:
         give_up_at: float,
         offsets: GroupOffsets | None = None,
         ended: Callable[[Exception | None], None] = lambda _error: None,
+        written: Callable[[Iterable[PlacedRecord]], None] | None = None,
     ) -> None:
+        self._written = written
         self.partitions: dict[TopicPartition, PartitionBatches] = {}
         for partition, batch in batches:
             if partition not in self.partitions:
@@ -221,6 +232,19 @@ class Transaction:
     def has_added(self) -> bool:
         """Whether the coordinator has added anything."""
         return bool(self.added) or self.is_group_added
+
+    def report_if_written(self) -> bool:
+        """Whether each batch is acknowledged, which is reported if so."""
+        if self.is_written and self._written is not None:
+            self._written(self._placed())
+        return self.is_written
+
+    def _placed(self) -> Iterator[PlacedRecord]:
+        for partition, batches in self.partitions.items():
+            for batch, first in batches.acknowledged:
+                tokens = [token for run in batch.runs for token in run.tokens]
+                for number, token in enumerate(tokens):
+                    yield PlacedRecord(token, partition, -1 if first < 0 else first + number)
 
     def begin_again(self) -> None:
         """Nothing of it is visible: all is left to do."""

@@ -15,13 +15,14 @@ from asyncrevoke.client.producing.transactions.transaction import (
 from asyncrevoke.client.producing.transactions.transaction_core import TransactionCore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.message import RecordFields
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions, ResultTopics
     from asyncrevoke.client.producing.record_batch import ResultBatch
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
+    from asyncrevoke.client.producing.transactions.transaction import PlacedRecord
 
 # A transaction fails after this many times ``request_timeout``.
 _ATTEMPTS: Final = 3
@@ -93,7 +94,10 @@ class TransactionCommits:
         self._abort_reason: Exception | None = None
 
     async def commit(
-        self, records: Sequence[RecordFields], offsets: GroupOffsets | None = None
+        self,
+        records: Sequence[RecordFields],
+        offsets: GroupOffsets | None = None,
+        written: Callable[[Iterable[PlacedRecord]], None] | None = None,
     ) -> None:
         """See :meth:`RecordProducer.commit_transaction`."""
         if offsets is not None and not offsets.entries:
@@ -101,7 +105,7 @@ class TransactionCommits:
         if not records and offsets is None:
             return
         async with self._turn:
-            await self._write(await self._prepare(records), offsets)
+            await self._write(await self._prepare(records), offsets, written)
 
     async def _prepare(
         self, records: Sequence[RecordFields]
@@ -143,7 +147,10 @@ class TransactionCommits:
         return batches
 
     async def _write(
-        self, batches: list[tuple[TopicPartition, ResultBatch]], offsets: GroupOffsets | None
+        self,
+        batches: list[tuple[TopicPartition, ResultBatch]],
+        offsets: GroupOffsets | None,
+        written: Callable[[Iterable[PlacedRecord]], None] | None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._sender.begin_turn()
@@ -155,7 +162,7 @@ class TransactionCommits:
                 outcome.set_result(error)
 
         give_up_at = loop.time() + _ATTEMPTS * self._request_timeout
-        self.core.begin(Transaction(batches, give_up_at, offsets, ended))
+        self.core.begin(Transaction(batches, give_up_at, offsets, ended, written))
         try:
             error = await outcome
         except asyncio.CancelledError:

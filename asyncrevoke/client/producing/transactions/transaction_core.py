@@ -660,7 +660,7 @@ class TransactionCore:
         self._has_late_request |= produced.is_late
         if self.state is not State.PRODUCING or transaction is None:
             return
-        if not self._ends_early(now, produced.action) and transaction.is_written:
+        if not self._ends_early(now, produced.action) and transaction.report_if_written():
             self._become(Event.OFFSETS_LEFT if transaction.offsets else Event.WRITTEN)
 
     # --- the end ---------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncrevoke.client.errors import ConfigError, FatalError
+from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.effects import Emit, Notify
-    from asyncrevoke.client.model import PollResult, Record
+    from asyncrevoke.client.model import GroupMetadata, PollResult
     from asyncrevoke.client.protocol.records import RecordDecoder
     from asyncrevoke.client.runtime.net.requests import Requests
 
@@ -57,6 +58,15 @@ class CallRecorder(Protocol):
         self, record: Record, decision: FailureDecision, error: BaseException, /
     ) -> None:
         """What happens to a record whose handler has failed, or whose value does not decode."""
+
+
+class WrittenResult(NamedTuple):
+    """A result of ``record``, which is in the partition ``to`` at ``offset`` if its transaction is
+    committed. ``offset`` is -1 if the broker has not said it."""
+
+    record: Record
+    to: TopicPartition
+    offset: int
 
 
 class SessionRecorder(Protocol):
@@ -124,6 +134,16 @@ class SessionRecorder(Protocol):
 
     def handler_cancelled(self, records: Sequence[Record], error: BaseException) -> None:
         """The handler of these was cancelled."""
+
+    # --- transactions
+
+    def results_written(self, results: Sequence[WrittenResult]) -> None:
+        """These results are in the open transaction, of which a commit is not requested yet."""
+
+    def transaction_committed(
+        self, offsets: Mapping[TopicPartition, int], identity: GroupMetadata
+    ) -> None:
+        """The transaction is committed, with these offsets of ``identity``."""
 
     # --- the user's loop
 

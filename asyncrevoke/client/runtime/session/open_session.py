@@ -111,11 +111,15 @@ def open_session(
     if awaits_assignment(listener):
         core.lifespans.await_listener()
     hooks = _open_hooks(config, core, listener, observers, recorder)
-    requests = Channels(of_loop, hooks.log) if environment is None else environment.requests
+    requests: Requests = (
+        Channels(of_loop, hooks.log) if environment is None else environment.requests
+    )
+    if recorder is not None:
+        requests = recorder.requests(requests)
     driver = _open_driver(
         config,
         core,
-        requests if recorder is None else recorder.requests(requests),
+        requests,
         hooks,
         connect=partial(Channels, of_thread, hooks.log) if environment is None else None,
         jitter=None if environment is None else environment.jitter,

@@ -17,12 +17,12 @@ from asyncrevoke.client.producing.message import PublishedRecord
 from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.producing.requests import ProduceRequest
 from asyncrevoke.client.producing.transactions.requests import EndTxnRequest
-from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
+from asyncrevoke.client.producing.transactions.transaction import PlacedRecord, RecordsRefusedError
 from asyncrevoke.client.protocol.messages import MetadataRequest
 from asyncrevoke.config import ConsumerConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from asyncrevoke.client.core.io.effects import Send
     from asyncrevoke.client.protocol.messages import Request
@@ -79,6 +79,29 @@ async def test_records_and_offsets_are_committed_together(
     await producer.commit_transaction([RECORD], offsets_of({0: 7}))
     assert network.brokers.logs[0].visible == [b"a"]
     assert network.brokers.group.applied == [{TopicPartition(INPUT, 0): 7}]
+
+
+async def test_where_records_are_is_reported_before_the_commit(
+    producer: RecordProducer, network: Network
+) -> None:
+    first = PublishedRecord(TOPIC, 0, None, b"1", [], None)
+    second = PublishedRecord(TOPIC, 0, None, b"2", [], None)
+    elsewhere = PublishedRecord(TOPIC, 1, None, b"3", [], None)
+    await producer.commit_transaction([RECORD])
+    reported: list[list[PlacedRecord]] = []
+
+    def written(placed: Iterable[PlacedRecord]) -> None:
+        assert network.brokers.logs[1].visible == []
+        reported.append(list(placed))
+
+    await producer.commit_transaction([first, elsewhere, second], offsets_of({0: 7}), written)
+    (placed,) = reported
+    # After the record and the marker of the transaction before.
+    assert {id(token): (tp.partition, offset) for token, tp, offset in placed} == {
+        id(first): (0, 2),
+        id(second): (0, 3),
+        id(elsewhere): (1, 0),
+    }
 
 
 async def test_offsets_are_committed_without_records(

@@ -47,7 +47,7 @@ class ScriptedProducer:
         self.let_go.set()
 
     async def commit_transaction(
-        self, records: Sequence[RecordFields], offsets: GroupOffsets
+        self, records: Sequence[RecordFields], offsets: GroupOffsets, _written: object = None
     ) -> None:
         self.is_held.set()
         await self.let_go.wait()
@@ -78,6 +78,7 @@ class ScriptedSession(TransactionalGroup):
         self.returned_records = self.returned
         self.log = _NoLog()
         self.observers = self.requests = self.bootstrap = self.wall_clock = None
+        self.recorder = None
         self.uses_threads = self.closed = False
         self.failure: BaseException | None = None
         self.abandoned: list[int] = []
