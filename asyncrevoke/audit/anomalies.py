@@ -45,6 +45,13 @@ class AnomalyKind(enum.StrEnum):
     SOUGHT_PAST = "sought_past"
     ORDER_NOT_COMPARED = "order_not_compared"
     CONTENT_NOT_COMPARED = "content_not_compared"
+    RESULT_MISSING = "result_missing"
+    RESULT_DOUBLED = "result_doubled"
+    RESULT_INCOMPLETE = "result_incomplete"
+    RESULT_OF_LOST_OWNER = "result_of_lost_owner"
+    RESULT_REPEATED = "result_repeated"
+    RESULT_NOT_COMPARED = "result_not_compared"
+    RESULT_UNACCOUNTED = "result_unaccounted"
     UNVERIFIABLE = "unverifiable"
     PENDING = "pending"
 
@@ -127,6 +134,28 @@ DESCRIPTIONS: Final = {
     ),
     AnomalyKind.CONTENT_NOT_COMPARED: AnomalyDescription(
         Severity.INFO, "handled, but its key and value could not be compared with the topic's"
+    ),
+    AnomalyKind.RESULT_MISSING: AnomalyDescription(
+        Severity.FAIL, "committed, and none of the results that were written for it is visible"
+    ),
+    AnomalyKind.RESULT_DOUBLED: AnomalyDescription(
+        Severity.FAIL, "results of it are visible from several transactions"
+    ),
+    AnomalyKind.RESULT_INCOMPLETE: AnomalyDescription(
+        Severity.FAIL, "its result is not visible, but others of the same transaction are"
+    ),
+    AnomalyKind.RESULT_OF_LOST_OWNER: AnomalyDescription(
+        Severity.FAIL,
+        "a member that did not own the partition any more has written a visible result of it",
+    ),
+    AnomalyKind.RESULT_REPEATED: AnomalyDescription(
+        Severity.WARN, "results of it are visible from several transactions, because of a seek"
+    ),
+    AnomalyKind.RESULT_NOT_COMPARED: AnomalyDescription(
+        Severity.INCONCLUSIVE, "committed, and it is not known whether a result of it is visible"
+    ),
+    AnomalyKind.RESULT_UNACCOUNTED: AnomalyDescription(
+        Severity.INCONCLUSIVE, "visible in a topic of results, and no journal names its record"
     ),
     AnomalyKind.UNVERIFIABLE: AnomalyDescription(
         Severity.INFO, "handled or committed, but deleted from the topic, so it cannot be compared"

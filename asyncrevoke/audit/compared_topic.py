@@ -83,7 +83,7 @@ async def compare(
     if two_tiers:
         read, ranges = await differing(database, comparison, source, take_headers)
     wanted, unused = comparison.compare(ranges), comparison.unused_hashes()
-    found = _Chunks(database, "source")
+    found = Chunks(database, "source")
     # In two tiers, all windows were read, so the headers of all batches are known.
     async with nullcontext() if two_tiers else _rules_of_journal(database, comparison):
         await source.read(wanted, found.take, None if two_tiers else take_headers, unused)
@@ -111,7 +111,7 @@ async def differing(
     """The number of records of which fingerprints were read, and the ranges in which they differ
     from the journal's. ``take_headers`` gets the headers of all record batches."""
     windows = comparison.windows()
-    found = _Chunks(database, "read_fingerprints", comparison.fingerprints("chunk"))
+    found = Chunks(database, "read_fingerprints", comparison.fingerprints("chunk"))
     hashless = comparison.hashless_partitions
     async with _rules_of_journal(database, comparison):
         await source.read(windows, found.take, take_headers, UnusedHashes(hashless, hashless))
@@ -137,7 +137,7 @@ async def _rules_of_journal(
     await applied
 
 
-class _Chunks:
+class Chunks:
     """Collects records and inserts them into a table in large chunks."""
 
     def __init__(

@@ -12,12 +12,15 @@ from asyncrevoke.audit.audited_group import (
     sessions_of_group,
 )
 from asyncrevoke.audit.compared_topic import AuditedTopic, compare
+from asyncrevoke.audit.published.comparison import ResultsTopic, compare_results
 from asyncrevoke.audit.results.audit_result import AuditResult, merged
 from asyncrevoke.audit.rules.views import DONE
 from asyncrevoke.audit.sql.database import AuditDatabase
 from asyncrevoke.audit.sql.text import compose
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.audit.offsets import AuditedGroupOffsets
     from asyncrevoke.journal.format.arrow import Table
     from asyncrevoke.journal.reading import JournalContent, SessionState
@@ -52,6 +55,7 @@ async def audit(
     group_offsets: AuditedGroupOffsets | None = None,
     settings: AuditSettings | None = None,
     memory_limit: int | None = None,
+    results: Sequence[ResultsTopic] = (),
 ) -> AuditResult:
     """Compare what a journal says about a topic with the topic.
 
@@ -59,7 +63,10 @@ async def audit(
     the committed offsets of the group before ``content`` was read; without them, the audit finds a
     member without a journal only if another member continued after it. ``memory_limit``: bytes for
     the journal's rows and the comparison together; the rest goes to a temporary folder. By default,
-    the rows and 80 % of the machine's memory. Raises ConfigError, also if the limit is too low.
+    the rows and 80 % of the machine's memory. ``results`` are topics of results, read with
+    ``read_committed``: the audit compares their records with the results in the journal, which
+    consumers with ``processing="exactly_once"`` record. Raises ConfigError, also if the limit is
+    too low.
     """
     name, sessions = group_and_sessions(content, topic, group)
     left = None if memory_limit is None else max(memory_limit - content.table.nbytes, _LEAST)
@@ -72,7 +79,10 @@ async def audit(
         audited = AuditedGroup(
             topic, name, sessions, orders, group_offsets, settings or AuditSettings()
         )
-        return merged(audited, [await compare(database, source, audited)])
+        result = merged(audited, [await compare(database, source, audited)])
+        if results:
+            result = await compare_results(database, results, audited, result)
+        return result
     finally:
         database.close()
 

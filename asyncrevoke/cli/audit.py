@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
+from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.terminal import (
     USAGE,
     add_row,
@@ -23,6 +25,8 @@ from asyncrevoke.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.audit.audited_group import AuditSettings
     from asyncrevoke.audit.offsets import AuditedGroupOffsets
     from asyncrevoke.audit.results.audit_result import AuditResult
@@ -32,13 +36,43 @@ _NEEDED = ("duckdb", "filelock", "jinja2", "numpy", "pyarrow", "xxhash")
 _SHOWN = 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """How an audit reads."""
+
+    patience: Annotated[
+        float, typer.Option(help="Seconds without progress after which reading a topic fails.")
+    ] = 30.0
+    memory_limit: Annotated[
+        int | None,
+        typer.Option(
+            min=256,
+            help="MiB of memory for the journal's rows (at most half) and the comparison. The rest"
+            " goes to a temporary folder. Default: most of the machine's memory.",
+        ),
+    ] = None
+
+    @property
+    def limit(self) -> int | None:
+        """The memory limit in bytes."""
+        return None if self.memory_limit is None else self.memory_limit * 2**20
+
+
 @connects
+@takes("reading", ReadingOptions)
 def audit(
     path: Annotated[Path, typer.Argument(metavar="JOURNAL", help="The folder of Journal().")],
     *,
     topic: Annotated[str, typer.Option(help="The topic to audit.")],
     group: Annotated[
         str | None, typer.Option(help="Required if several groups share the journal.")
+    ] = None,
+    results: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A topic of results of consumers with exactly_once: compare its visible records, "
+            "too. May be repeated."
+        ),
     ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare every record, even if there are many.")
@@ -49,17 +83,7 @@ def audit(
     stall_seconds: Annotated[
         float, typer.Option(help="Report handovers for which records waited longer.")
     ] = 10.0,
-    patience: Annotated[
-        float, typer.Option(help="Seconds without progress after which reading the topic fails.")
-    ] = 30.0,
-    memory_limit: Annotated[
-        int | None,
-        typer.Option(
-            min=256,
-            help="MiB of memory for the journal's rows (at most half) and the comparison. The rest"
-            " goes to a temporary folder. Default: most of the machine's memory.",
-        ),
-    ] = None,
+    reading: ReadingOptions,
     connection: ConnectionOptions,
     out: Annotated[
         Path | None, typer.Option(help="A folder for report.html and report.json.")
@@ -80,8 +104,10 @@ def audit(
     settings = AuditSettings(skew_ms / 1000, stall_seconds, exact)
     with exit_on_errors():
         config = connection.config()
-        limit = None if memory_limit is None else memory_limit * 2**20
-        audited = asyncio.run(audit_topic(path, topic, config, group, settings, patience, limit))
+        patience, limit, topics = reading.patience, reading.limit, results or ()
+        audited = asyncio.run(
+            audit_topic(path, topic, config, group, settings, patience, limit, topics)
+        )
     _print_result(audited, out, as_json=as_json)
     raise typer.Exit(audited.status.exit_code)
 
@@ -94,9 +120,10 @@ async def audit_topic(
     settings: AuditSettings,
     patience: float,
     memory_limit: int | None = None,
+    results: Sequence[str] = (),
 ) -> AuditResult:
-    """Read and compare the journal and the topic. ``memory_limit``: bytes for the journal's rows,
-    at most half of it, and the comparison. Raises AsyncRevokeError."""
+    """Read and compare the journal, the topic and those of ``results``. ``memory_limit``: bytes for
+    the journal's rows, at most half of it, and the comparison. Raises AsyncRevokeError."""
     from asyncrevoke.audit import local_engine
     from asyncrevoke.audit.audited_group import isolation_level_of
     from asyncrevoke.audit.topic.topic import Topic
@@ -112,6 +139,10 @@ async def audit_topic(
         content = read_journal(path, rows_limit)
     level = isolation_level_of(sessions)
     source = await Topic.of(topic, config, isolation_level=level, no_progress_timeout=patience)
+    published = [
+        await Topic.of(name, config, isolation_level="read_committed", no_progress_timeout=patience)
+        for name in dict.fromkeys(results)
+    ]
     auditing = local_engine.audit(
         content,
         source,
@@ -120,6 +151,7 @@ async def audit_topic(
         group_offsets=offsets,
         settings=settings,
         memory_limit=memory_limit,
+        results=published,
     )
     # The audit copies the rows, and then needs the memory of these.
     del content

@@ -130,6 +130,15 @@ class PartialAudit(NamedTuple):
     durations: list[DurationCount]
 
 
+class ComparedResults(NamedTuple):
+    """A topic of results: how many of its records are visible, from the first one that a journal
+    names on, and how many results the journals have in it, with those of aborted transactions."""
+
+    topic: str
+    visible: int
+    written: int
+
+
 class AuditResult(NamedTuple):
     """The result of an audit, with all that a report shows.
 
@@ -137,7 +146,8 @@ class AuditResult(NamedTuple):
     records of the topic. ``exact_ranges`` were compared record by record. ``group_offsets`` are the
     committed offsets; None if they were not compared. ``spans`` are rows of partition, session,
     start and end of ownership (None: still owned). ``latency`` has the durations of calls in
-    seconds by quantile; ``latency_by_time`` has rows of time, median and p99.
+    seconds by quantile; ``latency_by_time`` has rows of time, median and p99. ``results`` are the
+    topics of results that were compared.
     """
 
     topic: str
@@ -155,6 +165,7 @@ class AuditResult(NamedTuple):
     spans: list[tuple[int, str, int, int | None]]
     latency: dict[str, float]
     latency_by_time: list[tuple[int, float, float]]
+    results: tuple[ComparedResults, ...] = ()
 
 
 def merged(group: AuditedGroup, parts: Sequence[PartialAudit]) -> AuditResult:

@@ -60,6 +60,11 @@ def coverage_lines(audited: AuditResult) -> Iterator[str]:
         f"journals of {counted(found.sessions, 'session')}{times if found.sessions else ''}."
     )
     yield group_offsets_line(audited)
+    for topic, visible, written in audited.results:
+        yield (
+            f"Results in {topic}: {counted(visible, 'visible record')} and {written:,} in the "
+            "journals, with those of aborted transactions."
+        )
 
 
 def group_offsets_line(audited: AuditResult) -> str:
@@ -112,6 +117,7 @@ def for_machines(audited: AuditResult) -> dict[str, Any]:
         "coverage": as_json(audited),
         "windows": audited.windows,
         "latency": audited.latency,
+        "results": [compared._asdict() for compared in audited.results],
         "sessions": [state._asdict() | {"gap": state.gap} for state in audited.sessions],
         "anomalies": [a._asdict() | {"severity": a.severity} for a in audited.anomalies],
     }

@@ -128,6 +128,13 @@ class AuditDatabase:
                 self._make(tables_of(needed))
                 self.create(name, needed)
 
+    def append(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[int]]) -> None:
+        """Append these rows to a small table."""
+        if rows:
+            given = zip(*rows, strict=True)
+            table = pa.table([pa.array(column) for column in given], names=list(columns))
+            self._insert(self._db, name, table, "SELECT * FROM chunk")
+
     def insert(self, name: str, chunk: Table, query: Text) -> None:
         """Append the rows of ``query`` over ``chunk``."""
         self._insert(self._second, name, chunk, query)

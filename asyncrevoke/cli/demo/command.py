@@ -247,6 +247,7 @@ def _audited(bootstrap_servers: str, group: DemoGroup, folder: Path) -> AuditRes
             group.name,
             AuditSettings(stall=AUDITED_STALL),
             NO_PROGRESS_TIMEOUT,
+            results=() if group.results is None else (group.results,),
         )
     )
     write_report(audited, folder / "audit")

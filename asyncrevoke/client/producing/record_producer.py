@@ -172,8 +172,8 @@ class RecordProducer:
         await self._commits.commit(records, offsets, written)
 
     def abort_transaction(self, error: Exception) -> bool:
-        """Abort the present transaction if its commit was not sent: :meth:`commit_transaction`
-        then raises ``error``. False if there is none, or if the commit was sent and may succeed."""
+        """Abort the present transaction, so that :meth:`commit_transaction` raises ``error``. False
+        without one, or if the commit was sent and may succeed."""
         return self._commits.abort(error)
 
     @property
@@ -260,10 +260,8 @@ class RecordProducer:
         return self._core.is_known(topic)
 
     async def partitions(self, topic: str, longest_wait: float | None = None) -> OutputPartitions:
-        """The partitions of a topic.
-
-        Raises PublishError if it does not exist after ``longest_wait`` seconds (by default, and at
-        most, ``request_timeout``).
+        """The partitions of a topic. Raises PublishError if it does not exist after
+        ``longest_wait`` seconds (by default, and at most, ``request_timeout``).
         """
 
         def is_known() -> bool:

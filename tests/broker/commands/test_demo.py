@@ -92,7 +92,7 @@ def test_demo_with_exactly_once_shows_one_result_of_each_record_although_members
     picture = tmp_path / "timeline.svg"
     demo = command(
         *("demo", "--seconds", "12", "--json", "--exactly-once", "--compare", "aiokafka"),
-        *("--rate", "150", "--picture", str(picture)),
+        *("--rate", "150", "--picture", str(picture), "--audit"),
         ASYNCREVOKE_BROKER=kafka_broker.bootstrap_servers,
     )
     output, errors = demo.communicate(timeout=180)
@@ -104,6 +104,10 @@ def test_demo_with_exactly_once_shows_one_result_of_each_record_although_members
     assert own["repeated"] == own["repeated_after_kill"]
     assert rival["results_visible"] > 0
     assert "is killed" in picture.read_text()
+    audit = result["audit"]
+    assert audit["status"] == "PASS", audit
+    assert not [kind for kind in audit["found"] if kind.startswith("result_")]
+    assert [compared["visible"] for compared in audit["results"]] == [own["produced"]]
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from asyncrevoke.journal.recording.entries import (
     Fact,
     Fetched,
     ReceivedBatches,
+    Results,
     Starts,
 )
 from asyncrevoke.journal.recording.log_file import LogFile
@@ -175,7 +176,7 @@ class JournalMember:
             offset: Attempts([self.record(offset)], at(offset), at(offset) + 5 * MS)
             for offset in range(first, last)
         }
-        self.more: list[Attempts | Starts | Fact] = []
+        self.more: list[Attempts | Starts | Results | Fact] = []
         # What came when it began: all that the topic had.
         self.fetched = [b._replace(came=begin) for b in Log().batches(partition)]
         self.commits = [self.commit(last, end - 3 * MS)]

@@ -149,6 +149,7 @@ def print_json(
             "read": audited.read,
             "done": audited.done,
             "found": counts(audited.anomalies),
+            "results": [compared._asdict() for compared in audited.results],
         }
         printed["ok"] = not found and audited.status.exit_code == 0
     print(json.dumps(printed), flush=True)

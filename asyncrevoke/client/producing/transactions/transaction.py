@@ -187,7 +187,8 @@ class Transaction:
 
     ``error``: why it is to fail; None while it may be committed. ``give_up_at``: when it fails if
     it is not committed by then. ``ended`` is called with the error, or None after the commit, and
-    ``written``, if there is one, when each batch is acknowledged, before anything is committed.
+    ``written``, if there is one, when each batch is acknowledged, before anything is committed;
+    that one must not call the producer.
     """
 
     def __init__(
