@@ -41,6 +41,9 @@ class Section(NamedTuple):
     is_drawn: bool = True
 
 
+# They have a page of their own.
+EXACTLY_ONCE_FOLDER = "exactly-once"
+
 _ABOUT = (
     "[How it is measured](../explanation/benchmarks.md#how-it-is-measured). Medians, and lowest to"
     " highest of all rounds. Machines differ: compare the rows. *Ours ÷ this* is of the first"
@@ -84,14 +87,27 @@ _RAW = {
 
 
 def write_report(results: Mapping[str, Found], folder: Path) -> None:
-    """Write ``results.md`` and a picture for each of its sections into ``folder``."""
+    """Write ``results.md`` and a picture for each of its sections into ``folder``; those of
+    exactly-once results into a folder in it."""
     from benchmarks.report.pictures import draw
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.md").write_text(page(results), encoding="utf-8")
-    for section in sections(results):
-        if _has_picture(section):
-            draw(section, folder / f"{section.name}.svg")
+    parts: dict[Path, dict[str, Found]] = {folder: {}, folder / EXACTLY_ONCE_FOLDER: {}}
+    for name, found in results.items():
+        within = folder / EXACTLY_ONCE_FOLDER if name.startswith("exactly-once") else folder
+        parts[within][name] = found
+    for within, part in parts.items():
+        if not part:
+            continue
+        within.mkdir(parents=True, exist_ok=True)
+        # Links are relative.
+        text = page(part)
+        if within != folder:
+            text = text.replace("# Results\n", "# Results of exactly-once handlers\n", 1)
+            text = text.replace("](../", "](../../")
+        (within / "results.md").write_text(text, encoding="utf-8")
+        for section in sections(part):
+            if _has_picture(section):
+                draw(section, within / f"{section.name}.svg")
 
 
 def page(results: Mapping[str, Found]) -> str:
@@ -218,7 +234,7 @@ def _handlers(_name: str, found: Found) -> Iterator[Section]:
                 for key, label, scale, digits in columns
             ),
             _failed(failed.get(name, {})),
-            is_drawn=name != "noop-results",
+            is_drawn=name not in ("noop-results", "noop-zipf"),
         )
     curve = cast("list[tuple[float, float]]", found.get("memory", {}).get("seconds and MiB", []))
     if curve:

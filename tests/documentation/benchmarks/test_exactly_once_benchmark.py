@@ -135,4 +135,6 @@ def test_the_picture_of_intervals_has_a_line_for_each_client(tmp_path: Path) -> 
     (section,) = sections(results)
     assert section.lines[0][OURS] == [(0.01, 10_000.0), (0.1, 1_000.0), (1.0, 100.0)]
     write_report(results, tmp_path)
-    assert (tmp_path / "exactly-once-intervals.svg").read_text().startswith("<?xml")
+    assert (
+        (tmp_path / "exactly-once" / "exactly-once-intervals.svg").read_text().startswith("<?xml")
+    )
