@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from simulation.explorer.explored_cluster import ExploredCluster
+from simulation.explorer.explored_cluster import explored_cluster
 from simulation.explorer.path import Choice, Path
 from simulation.runner import ScheduleOutcome, run_world
 
@@ -44,7 +44,7 @@ def run_path(world: SmallWorld, path: Path, *, with_states: bool = False) -> Pat
     """Run a world from its beginning along a path. Raises ValueError if it has no such path.
 
     ``with_states``: the outcome has states after the last choice."""
-    cluster = ExploredCluster(world, path)
+    cluster = explored_cluster(world, path)
     if with_states:
         cluster.take_states()
     outcome = run_world(cluster)
@@ -147,6 +147,8 @@ def explore(
     limits = limits or Limits()
     ends_at = time.perf_counter() + limits.seconds
     left = limits.paths
+    # Coroutines, by which transactions are written, have no fingerprint.
+    cuts_off = cuts_off and world.transactions is None
     known = KnownStates()
     with _runner(processes) as run_all:
         paths: Iterator[Path] = iter((Path(),))

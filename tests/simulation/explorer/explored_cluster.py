@@ -16,6 +16,7 @@ from simulation.explorer.fingerprint import fingerprint
 from simulation.explorer.path import Choice, Deviation, Path
 from simulation.schedules.fault_injection import FaultInjector
 from simulation.schedules.schedule import Disturbance, Incident, IncidentKind
+from simulation.transactions.transactional_cluster import TransactionalCluster
 from typing_extensions import override
 
 from asyncrevoke.client.core.partition import assignment
@@ -102,7 +103,8 @@ class ExploredCluster(SimulatedCluster):
     @override
     def pace_options(self) -> Mapping[str, object]:
         # A late commit can then be processed after the next one.
-        return {**super().pace_options(), "commit_interval": 0.2}
+        options = super().pace_options()
+        return {**options, "commit_interval": 0.2} if "commit_interval" in options else options
 
     def take_states(self) -> None:
         """Take the fingerprint of this run every 0.1 s, so long as it may deviate."""
@@ -129,3 +131,13 @@ class ExploredCluster(SimulatedCluster):
             incident = Incident(self.clock.now, kind, live.index(client), choice.amount / 1000)
             self.state.note(-1, incident)
             self._faults.apply(incident)
+
+
+class ExploredTransactionalCluster(ExploredCluster, TransactionalCluster):
+    """The same, of members that process exactly once."""
+
+
+def explored_cluster(world: SmallWorld, path: Path) -> ExploredCluster:
+    """A new run of a small world along a path."""
+    kind = ExploredCluster if world.transactions is None else ExploredTransactionalCluster
+    return kind(world, path)

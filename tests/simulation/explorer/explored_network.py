@@ -16,6 +16,14 @@ from simulation.explorer.branches import PassedEvent
 from simulation.explorer.path import Deviation
 from typing_extensions import override
 
+from asyncrevoke.client.producing.requests import ProduceRequest
+from asyncrevoke.client.producing.transactions.offset_requests import TxnOffsetCommitRequest
+from asyncrevoke.client.producing.transactions.requests import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from asyncrevoke.client.protocol.messages import (
     ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
@@ -36,13 +44,20 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.clock import Clock
 
 COORDINATOR: Final = "the coordinator"
-CHANGES_THE_GROUP = (
+CHANGES_STATE = (
     ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
+    # Of transactions.
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
 )
 WAIT = (Deviation.WAIT, 1)
 # A freeze is shorter than a session, or longer.
@@ -64,8 +79,9 @@ _FATES = {
 
 
 class ExploredNetwork(Network):
-    """Only a request that may change the group can be processed late or wait for others: the
-    coordinator's state is the same whenever it processes another one."""
+    """Only a request that may change the group, a transaction or the log of its results can be
+    processed late or wait for others: the brokers' state is the same whenever they process another
+    one."""
 
     def __init__(
         self, clock: Clock, rng: Random, service: BrokerService, branches: Branches
@@ -78,7 +94,7 @@ class ExploredNetwork(Network):
         self._late_by = 0.0
 
     def _choose_fate(self, client: int, message: Request) -> RequestFate | None:
-        late: tuple[Option, ...] = _LATE if isinstance(message, CHANGES_THE_GROUP) else ()
+        late: tuple[Option, ...] = _LATE if isinstance(message, CHANGES_STATE) else ()
         point = f"client {client} sends {type(message).__name__}"
         choice = self._branches.choose(point, (*_LOSSES, *late))
         if choice is None:
@@ -90,7 +106,7 @@ class ExploredNetwork(Network):
     @override
     def _arrive(self, pending: PendingRequest) -> None:
         message, arrive = pending.send.message, partial(super()._arrive, pending)
-        if not isinstance(message, CHANGES_THE_GROUP):
+        if not isinstance(message, CHANGES_STATE):
             arrive()
             return
         client, name = pending.endpoint.client, type(message).__name__
@@ -114,7 +130,7 @@ class ExploredNetwork(Network):
         self._processed(pending)
 
     def _processed(self, pending: PendingRequest) -> None:
-        if isinstance(pending.send.message, CHANGES_THE_GROUP):
+        if isinstance(pending.send.message, CHANGES_STATE):
             self._branches.happened(COORDINATOR)
 
     @override

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from simulation.explorer.branches import Bounds
 from simulation.members.consumer_style import ConsumerStyle, WorkTime
-from simulation.schedules.schedule import Disturbance, GroupMode, MemberPlan, Schedule
+from simulation.schedules.schedule import (
+    Disturbance,
+    GroupMode,
+    MemberPlan,
+    Schedule,
+)
+from simulation.schedules.transaction_plan import TransactionPlan
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -33,15 +39,18 @@ class SmallWorld:
     members: tuple[MemberPlan, ...]
     records: tuple[tuple[float, int, int], ...]
     bounds: Bounds
+    transactions: TransactionPlan | None = None
 
     def describe(self) -> str:
         """The world on a line, for people."""
         records = sum(count for _, _, count in self.records)
         bounds = self.bounds
         apart = f", deviations at most {bounds.apart:g} s apart" if bounds.apart < math.inf else ""
+        exactly_once = ", exactly once" if self.transactions is not None else ""
         return (
-            f"{self.mode.value}, {len(self.members)} members, {self.partitions} partitions, "
-            f"{records} records; waits for at most {bounds.longest_wait} events{apart}"
+            f"{self.mode.value}{exactly_once}, {len(self.members)} members, "
+            f"{self.partitions} partitions, {records} records; "
+            f"waits for at most {bounds.longest_wait} events{apart}"
         )
 
     def schedule(self, disturbance: Disturbance) -> Schedule:
@@ -59,11 +68,20 @@ class SmallWorld:
             later_assignors=("cooperative-sticky",),
             session_timeout=10.0,
             rebalance_timeout=25.0,
+            transactions=self.transactions,
         )
 
 
-def _two_step_revocation(name: str, mode: GroupMode, end: float) -> SmallWorld:
-    """A member that works on records of three partitions, and another one that joins."""
+def _two_step_revocation(
+    name: str,
+    mode: GroupMode,
+    *,
+    end: float = 1.8,
+    begin: float = 0.5,
+    transactions: TransactionPlan | None = None,
+) -> SmallWorld:
+    """A member that works on records of three partitions, and another one that joins at 0.5 s.
+    Transactions begin when the first records are done, after 1 s."""
     work_time = FixedWorkTime(usual=0.6)
     return SmallWorld(
         name,
@@ -71,14 +89,23 @@ def _two_step_revocation(name: str, mode: GroupMode, end: float) -> SmallWorld:
         partitions=3,
         members=tuple(MemberPlan(at, ConsumerStyle.TASKS, work_time) for at in (0.0, 0.5)),
         records=((0.5, 2, 1), (0.7, 0, 1), (0.85, 0, 1), (1.1, 2, 1)),
-        bounds=Bounds(begin=0.5, end=end, longest_wait=3),
+        bounds=Bounds(begin=begin, end=end, longest_wait=3),
+        transactions=transactions,
     )
 
+
+_TRANSACTIONS = TransactionPlan(version=2, interval=0.2)
 
 WORLDS = {
     world.name: world
     for world in (
-        _two_step_revocation("classic", GroupMode.COOPERATIVE, end=1.8),
-        _two_step_revocation("kip848", GroupMode.CONSUMER, end=1.8),
+        _two_step_revocation("classic", GroupMode.COOPERATIVE),
+        _two_step_revocation("kip848", GroupMode.CONSUMER),
+        _two_step_revocation(
+            "classic-transactions", GroupMode.COOPERATIVE, begin=1.0, transactions=_TRANSACTIONS
+        ),
+        _two_step_revocation(
+            "kip848-transactions", GroupMode.CONSUMER, begin=1.0, transactions=_TRANSACTIONS
+        ),
     )
 }

@@ -1,27 +1,44 @@
-"""The explorer finds bugs that the seeded schedules meet in less than one of 1,000 runs."""
+"""The explorer finds bugs that the seeded schedules meet in less than one of 1,000 runs.
+
+It also finds one of transactions."""
 
 import pytest
 from simulation.explorer import explored_mutants
 from simulation.explorer.exploration import explore, run_path
 from simulation.explorer.small_worlds import WORLDS
-from simulation.mutants import kip848_mutants, topic_mutants
+from simulation.mutants import kip848_mutants, topic_mutants, transaction_mutants
 from simulation.mutants.mutant import Mutant
 
 _NAMES = (
     "a heartbeat without a response that is not followed by a full one",
     "a thread that says that nothing is owned",
 )
+_OF_TRANSACTIONS = "a batch without a response counts as written"
 EXPLORED = [
-    *(each for each in kip848_mutants.MUTANTS + topic_mutants.MUTANTS if each.name in _NAMES),
-    *explored_mutants.MUTANTS,
+    *(
+        ("kip848", mutant)
+        for mutant in (*kip848_mutants.MUTANTS, *topic_mutants.MUTANTS)
+        if mutant.name in _NAMES
+    ),
+    *(("kip848", mutant) for mutant in explored_mutants.MUTANTS),
+    *(
+        (name, mutant)
+        for name, world in WORLDS.items()
+        for mutant in transaction_mutants.MUTANTS
+        if world.transactions is not None and mutant.name == _OF_TRANSACTIONS
+    ),
 ]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mutant", EXPLORED, ids=[mutant.name for mutant in EXPLORED])
-def test_the_explorer_finds_a_mutant_on_a_path_on_which_the_core_passes(mutant: Mutant) -> None:
-    assert len(EXPLORED) == len(_NAMES) + len(explored_mutants.MUTANTS)
-    world = WORLDS["kip848"]
+@pytest.mark.parametrize(
+    ("name", "mutant"), EXPLORED, ids=[f"{mutant.name}-{name}" for name, mutant in EXPLORED]
+)
+def test_the_explorer_finds_a_mutant_on_a_path_on_which_the_core_passes(
+    name: str, mutant: Mutant
+) -> None:
+    assert len(EXPLORED) == len(_NAMES) + len(explored_mutants.MUTANTS) + 2
+    world = WORLDS[name]
     with pytest.MonkeyPatch.context() as patch:
         mutant.patch(patch)
         *_, last = explore(world, 1)
