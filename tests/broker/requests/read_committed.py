@@ -10,12 +10,12 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 if TYPE_CHECKING:
-    from asyncrevoke.broker import KafkaBroker
+    from asyncrevoke.broker import RunningBroker
 
 PARTITIONS = 3
 
 
-def read_committed(broker: KafkaBroker, topic: str) -> Counter[bytes]:
+def read_committed(broker: RunningBroker, topic: str) -> Counter[bytes]:
     """All values that librdkafka reads, when no transaction is open any more."""
     reader = ConfluentConsumer(
         {

@@ -91,6 +91,16 @@ class TransactionProduce:
                 batches.in_flight = message
             yield TransactionRequest(leader, message, tuple(parts))
 
+    def waits_for(self, transaction: Transaction) -> str:
+        """Why the first partition is not written, for an error; empty if all are."""
+        for partition, batches in transaction.partitions.items():
+            if batches.left:
+                leader = self._topics.leader(self._topics[partition.topic], partition.partition)
+                if leader is None:
+                    return f"{partition} has no leader"
+                return f"{partition} is not written at its leader {leader.address}"
+        return ""
+
     def ended(
         self,
         now: float,

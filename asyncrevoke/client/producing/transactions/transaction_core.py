@@ -388,6 +388,8 @@ class TransactionCore:
             case _:
                 in_time = now < self._abort_at
                 why = self.last_failure if in_time else "it takes longer than transaction_timeout"
+                if waits_for := self._produce.waits_for(transaction):
+                    why = f"{waits_for}; {why}"
                 self._give_up(TransactionTimedOutError(f"not committed in time: {why}"))
 
     # --- responses -------------------------------------------------------------------------------
