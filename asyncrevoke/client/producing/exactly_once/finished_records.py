@@ -235,12 +235,7 @@ class FinishedRecords:
 
     def records(self) -> list[Record]:
         """All finished records."""
-        return [
-            record
-            for entries in self._entries.values()
-            for entry in entries
-            for record in records_of(entry)
-        ]
+        return records_in(self._entries)
 
     def _recount(self) -> None:
         self.count = self.size = 0
@@ -275,6 +270,11 @@ def dead_letters(taken: Mapping[int, Iterable[Entry]]) -> list[DeadLetterResults
 def _first_offset(entry: Entry) -> int:
     records = entry[0]
     return records[0].offset if isinstance(records, tuple) else records.offset
+
+
+def records_in(taken: Mapping[int, Iterable[Entry]]) -> list[Record]:
+    """The records of all these entries."""
+    return [r for entries in taken.values() for entry in entries for r in records_of(entry)]
 
 
 def records_of(entry: Entry) -> tuple[Record, ...]:

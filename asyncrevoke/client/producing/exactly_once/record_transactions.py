@@ -33,6 +33,7 @@ from asyncrevoke.client.producing.exactly_once.finished_records import (
     FinishedRecords,
     dead_letters,
     owners_of,
+    records_in,
     records_of,
     results_of,
 )
@@ -147,11 +148,17 @@ class RecordTransactions:
     async def flush(self) -> None:
         """Return when every record that has finished is in a committed transaction, or failed, or
         can be in none: one before it will not finish, and the completion map has no room."""
+        await self._until(lambda: self.waiting == 0)
+
+    async def commit(self) -> None:
+        """See :class:`~asyncrevoke.client.runtime.hooks.transactions.WritesTransactions`."""
+        finished = set(self._waiting())
+        await self._until(lambda: finished.isdisjoint(self._waiting()))
+
+    async def _until(self, done: Callable[[], bool]) -> None:
         self._is_stuck = False
         task = self._task
-        while (self.finished.count or self._taken) and not self._is_stuck:
-            if task is None or task.done():
-                return
+        while not (done() or self._is_stuck or task is None or task.done()):
             self._report(urgent=True)
             self._changed.clear()
             await self._changed.wait()
@@ -183,17 +190,10 @@ class RecordTransactions:
     def waiting_records(self, partitions: Iterable[TopicPartition]) -> Iterable[Record]:
         """See :class:`~asyncrevoke.client.runtime.hooks.transactions.WritesTransactions`."""
         wanted = frozenset(partitions)
-        taken = (
-            record
-            for entries in self._taken.values()
-            for entry in entries
-            for record in records_of(entry)
-        )
-        return [
-            record
-            for record in (*taken, *self.finished.records())
-            if record.topic_partition in wanted
-        ]
+        return [record for record in self._waiting() if record.topic_partition in wanted]
+
+    def _waiting(self) -> list[Record]:
+        return [*records_in(self._taken), *self.finished.records()]
 
     def _report_soon(self) -> None:
         """Report to the core once in an iteration of the event loop."""
@@ -458,7 +458,7 @@ class RecordTransactions:
     def _put_back(self, error: Exception | None) -> None:
         """The records wait for the next transaction, except those of lost partitions."""
         taken, self._taken, self._taken_count, self._taken_size = self._taken, {}, 0, 0
-        count = sum(len(records_of(entry)) for entries in taken.values() for entry in entries)
+        count = len(records_in(taken))
         if self._written_batch is not None:
             count += self._written_batch.count
         self.finished.put_back(taken)

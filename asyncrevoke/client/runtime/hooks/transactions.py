@@ -38,6 +38,11 @@ class WritesTransactions(Protocol):
         """What waits for a transaction now."""
         ...
 
+    async def commit(self) -> None:
+        """Return when each record that has finished by now is in a committed transaction, or
+        failed, or can be in none: one before it will not finish, and the completion map has no
+        room. If cancelled, the transactions go on."""
+
     async def aclose(self) -> None:
         """Write nothing more; abort what is open, unless its commit was requested."""
 

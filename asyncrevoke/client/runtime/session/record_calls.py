@@ -136,4 +136,6 @@ class RecordCalls(SessionCalls):
         offsets = None if what is None else to_offsets(what, self._config.commit_mode)
         if isinstance(what, Record) and not session.core.owns(what):
             raise PartitionLostError([what.topic_partition])
+        if (writer := session.transactions.writer) is not None:
+            await writer.commit()
         await session.ask(session.core.commit, offsets)

@@ -67,6 +67,29 @@ async def test_leaving_the_test_commits_the_last_transaction() -> None:
     assert t.time < 2
 
 
+async def test_a_commit_returns_when_what_is_finished_is_in_a_committed_transaction() -> None:
+    consumer = exactly_once(transaction_interval=60)
+
+    @consumer.handler("orders", publish_to="invoices")
+    async def bill(value: bytes) -> bytes:
+        await asyncio.sleep(100 if value == b"slow" else 0)
+        return value
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        # The offsets at which the consumer begins are committed.
+        await t.advance(61)
+        for value in (b"1", b"2", b"slow"):
+            await t.publish("orders", value, key=value)
+        await t.advance(1)
+        assert values(t, "invoices") == []
+        await consumer.commit()
+        assert (sorted(map(str, values(t, "invoices"))), t.committed("orders", 0)) == (
+            ["b'1'", "b'2'"],
+            2,
+        )
+        assert t.time < 65
+
+
 async def test_what_a_call_publishes_is_visible_together_with_what_it_returns() -> None:
     consumer = exactly_once()
 
