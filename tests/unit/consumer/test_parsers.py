@@ -24,6 +24,7 @@ OWN = {
     "cli/demo/member/main.py::main": "the arguments of a process that the demo has started",
     "cli/demo/member/handler_log.py::read": "the log of such a process",
     "cli/demo/member/aiokafka_member.py::_handle": "records that the demo has written",
+    "cli/demo/visible_results.py::read_results": "records that members of the demo have written",
     "cli/run/workers/main.py::main": "the arguments of a worker process",
     "cli/run/settings.py::read_report": "reports of a worker process",
     "spark/audits/journal.py::overview": "results of tasks",
