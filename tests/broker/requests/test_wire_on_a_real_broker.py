@@ -15,6 +15,16 @@ from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol import codec, messages
 from asyncrevoke.client.protocol.messages import ErrorCode
 from asyncrevoke.client.protocol.receive_buffers import ReceiveBuffers
+from asyncrevoke.client.protocol.share_messages import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    SharePartition,
+    TopicIdPartition,
+)
 from asyncrevoke.client.protocol.subscription import (
     Subscription,
     decode_assignment,
@@ -64,7 +74,8 @@ def used_versions(
         offered = [version for version in supported if lowest <= version <= highest]
         if kafka_release() >= _OFFERS_EVERY_VERSION:
             assert offered == [*supported], f"not all versions of {message_type} are offered"
-        version = offered[which]
+        # Of share groups there is one.
+        version = offered[which] if which < len(offered) else offered[0]
         assert by_id or version != _BY_ID.get(message_type)
         used[message_type] = version
         return version
@@ -292,7 +303,56 @@ async def test_every_request_gets_a_response_in_each_version(
     assert (quiet.error, quiet.assignment) == (ErrorCode.none, None)
     assert (await response_to(member.member_epoch + 1)).error is ErrorCode.fenced_member_epoch
     assert (await response_to(messages.LEAVE_EPOCH)).error is ErrorCode.none
+    await ask_of_share_group(client, f"{group}-shared", kafka_topic)
     assert set(used_versions) == set(codec.REQUESTS)
+
+
+async def ask_of_share_group(client: WireClient, group: str, topic: str) -> None:
+    """Join, fetch in a session, close it and leave."""
+
+    async def response_to(epoch: int, **told: Any) -> ShareGroupHeartbeatResponse:
+        return await client.ask(
+            ShareGroupHeartbeatRequest(group_id=group, member_id="me", member_epoch=epoch, **told),
+            ShareGroupHeartbeatResponse,
+            Channel.HEARTBEAT,
+        )
+
+    member = await response_to(0, topics=(topic,))
+    while member.error is ErrorCode.coordinator_load_in_progress:
+        member = await response_to(0, topics=(topic,))
+    assert member.error is ErrorCode.none
+    async with asyncio.timeout(20):
+        while not member.assignment:
+            await asyncio.sleep(0.2)
+            member = await response_to(member.member_epoch)
+    ((topic_id, numbers),) = member.assignment
+    assert sorted(numbers) == [0, 1, 2, 3]
+    opened = await client.ask(
+        ShareFetchRequest(
+            group_id=group,
+            member_id="me",
+            session_epoch=0,
+            partitions=tuple(
+                SharePartition(partition=TopicIdPartition(topic_id, number)) for number in numbers
+            ),
+            max_wait=0.0,
+            min_bytes=1,
+            max_bytes=2**20,
+            max_records=1,
+            batch_size=1,
+            exact=True,
+        ),
+        ShareFetchResponse,
+        Channel.SHARE,
+    )
+    assert opened.error is ErrorCode.none
+    closed = await client.ask(
+        ShareAcknowledgeRequest(group_id=group, member_id="me", session_epoch=-1, partitions=()),
+        ShareAcknowledgeResponse,
+        Channel.SHARE,
+    )
+    assert closed.error is ErrorCode.none
+    assert (await response_to(messages.LEAVE_EPOCH)).error is ErrorCode.none
 
 
 async def test_a_connection_is_shared_until_it_is_closed(client: WireClient) -> None:

@@ -61,8 +61,150 @@ _DESCRIBED_ASSIGNMENT = (
         _field("Partitions", "[]int32"),
     ),
 )
-# Messages of KIP-848, which kafka-python does not have, as Kafka's protocol guide lists them.
-_OF_KIP_848 = {
+_ERROR = (_field("ErrorCode", "int16"), _field("ErrorMessage", "string", null=True))
+_OF_LEADER = (_field("LeaderId", "int32"), _field("LeaderEpoch", "int32"))
+_ENDPOINTS = _field(
+    "NodeEndpoints",
+    "[]NodeEndpoint",
+    _field("NodeId", "int32"),
+    _field("Host", "string"),
+    _field("Port", "int32"),
+    _field("Rack", "string", null=True),
+)
+_THROTTLED = _field("ThrottleTimeMs", "int32")
+# Messages of KIP-848 and KIP-932, which kafka-python does not have, as Kafka's protocol guide lists
+# them.
+_NOT_IN_KAFKA_PYTHON = {
+    "ShareGroupHeartbeatResponse": (
+        _THROTTLED,
+        *_ERROR,
+        _field("MemberId", "string", null=True),
+        _field("MemberEpoch", "int32"),
+        _field("HeartbeatIntervalMs", "int32"),
+        _field("Assignment", "Assignment", _ASSIGNED, null=True),
+    ),
+    "ShareGroupDescribeResponse": (
+        _THROTTLED,
+        _field(
+            "Groups",
+            "[]DescribedGroup",
+            *_ERROR,
+            _field("GroupId", "string"),
+            _field("GroupState", "string"),
+            _field("GroupEpoch", "int32"),
+            _field("AssignmentEpoch", "int32"),
+            _field("AssignorName", "string"),
+            _field(
+                "Members",
+                "[]Member",
+                _field("MemberId", "string"),
+                _field("RackId", "string", null=True),
+                _field("MemberEpoch", "int32"),
+                _field("ClientId", "string"),
+                _field("ClientHost", "string"),
+                _field("SubscribedTopicNames", "[]string"),
+                _field("Assignment", "Assignment", *_DESCRIBED_ASSIGNMENT),
+            ),
+            _field("AuthorizedOperations", "int32"),
+        ),
+    ),
+    "ShareFetchResponse": (
+        _THROTTLED,
+        *_ERROR,
+        _field("AcquisitionLockTimeoutMs", "int32"),
+        _field(
+            "Responses",
+            "[]ShareFetchableTopicResponse",
+            _field("TopicId", "uuid"),
+            _field(
+                "Partitions",
+                "[]PartitionData",
+                _field("PartitionIndex", "int32"),
+                *_ERROR,
+                _field("AcknowledgeErrorCode", "int16"),
+                _field("AcknowledgeErrorMessage", "string", null=True),
+                _field("CurrentLeader", "LeaderIdAndEpoch", *_OF_LEADER),
+                _field("Records", "records", null=True),
+                _field(
+                    "AcquiredRecords",
+                    "[]AcquiredRecords",
+                    _field("FirstOffset", "int64"),
+                    _field("LastOffset", "int64"),
+                    _field("DeliveryCount", "int16"),
+                ),
+            ),
+        ),
+        _ENDPOINTS,
+    ),
+    "ShareAcknowledgeResponse": (
+        _THROTTLED,
+        *_ERROR,
+        _field("AcquisitionLockTimeoutMs", "int32"),
+        _field(
+            "Responses",
+            "[]ShareAcknowledgeTopicResponse",
+            _field("TopicId", "uuid"),
+            _field(
+                "Partitions",
+                "[]PartitionData",
+                _field("PartitionIndex", "int32"),
+                *_ERROR,
+                _field("CurrentLeader", "LeaderIdAndEpoch", *_OF_LEADER),
+            ),
+        ),
+        _ENDPOINTS,
+    ),
+    "DescribeShareGroupOffsetsResponse": (
+        _THROTTLED,
+        _field(
+            "Groups",
+            "[]DescribeShareGroupOffsetsResponseGroup",
+            _field("GroupId", "string"),
+            _field(
+                "Topics",
+                "[]DescribeShareGroupOffsetsResponseTopic",
+                _field("TopicName", "string"),
+                _field("TopicId", "uuid"),
+                _field(
+                    "Partitions",
+                    "[]DescribeShareGroupOffsetsResponsePartition",
+                    _field("PartitionIndex", "int32"),
+                    _field("StartOffset", "int64"),
+                    _field("LeaderEpoch", "int32"),
+                    _field("Lag", "int64") | {"versions": "1+"},
+                    *_ERROR,
+                ),
+            ),
+            *_ERROR,
+        ),
+    ),
+    "AlterShareGroupOffsetsResponse": (
+        _THROTTLED,
+        *_ERROR,
+        _field(
+            "Responses",
+            "[]AlterShareGroupOffsetsResponseTopic",
+            _field("TopicName", "string"),
+            _field("TopicId", "uuid"),
+            _field(
+                "Partitions",
+                "[]AlterShareGroupOffsetsResponsePartition",
+                _field("PartitionIndex", "int32"),
+                *_ERROR,
+            ),
+        ),
+    ),
+    "DeleteShareGroupOffsetsResponse": (
+        _THROTTLED,
+        *_ERROR,
+        _field(
+            "Responses",
+            "[]DeleteShareGroupOffsetsResponseTopic",
+            _field("TopicName", "string"),
+            _field("TopicId", "uuid"),
+            *_ERROR,
+        ),
+    ),
     "ConsumerGroupHeartbeatResponse": (
         _field("ThrottleTimeMs", "int32"),
         _field("ErrorCode", "int16"),
@@ -106,12 +248,12 @@ _OF_KIP_848 = {
 
 @cache
 def _structure(name: str) -> Any:
-    if name in _OF_KIP_848:
+    if name in _NOT_IN_KAFKA_PYTHON:
         description: dict[str, Any] = {
             "name": name,
             "type": "response",
             "versions": "0+",
-            "fields": list(_OF_KIP_848[name]),
+            "fields": list(_NOT_IN_KAFKA_PYTHON[name]),
         }
     else:
         with warnings.catch_warnings():
