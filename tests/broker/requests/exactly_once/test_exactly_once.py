@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 PROTOCOLS: list[GroupProtocol] = ["classic", "consumer"]
 
 
-@pytest.fixture(scope="module", params=[2, 1])
+@pytest.fixture(scope="module", params=[2, pytest.param(1, marks=pytest.mark.variant)])
 def broker(request: pytest.FixtureRequest) -> Iterator[KafkaBroker]:
     with KafkaBroker(features={"transaction.version": request.param}) as broker:
         yield broker
