@@ -15,6 +15,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.effects import CompleteRequest, Effect, Event, Node
 from asyncrevoke.client.core.io.link_silence import silence_timeout_of
 from asyncrevoke.client.core.io.outbox import Outbox
+from asyncrevoke.client.core.membership.share.error_table import share_group_error
 from asyncrevoke.client.core.membership.share.member import ShareGroupMembership
 from asyncrevoke.client.core.metadata.brokers import SilentBrokers
 from asyncrevoke.client.core.metadata.cluster import ClusterMetadata
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.share.acquisition import HeldRecord
     from asyncrevoke.client.model import Record
+    from asyncrevoke.client.protocol.messages import ErrorCode
     from asyncrevoke.client.protocol.records import RecordDecoder
     from asyncrevoke.client.protocol.share_messages import TopicIdPartition
 
@@ -239,6 +241,9 @@ class ShareCore:
                 [], f"not authorized to read topic {topic!r}: grant DESCRIBE and READ on it"
             ),
         )
+
+    def group_refused(self, error: ErrorCode, detail: str) -> None:
+        self.share_failed(share_group_error(self._config.group_id or "", error, detail))
 
     def share_failed(self, error: Exception) -> None:
         if not isinstance(error, FatalError):

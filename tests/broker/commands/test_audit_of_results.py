@@ -141,43 +141,9 @@ async def test_results_that_are_committed_twice_are_named(
     assert all(len(a["evidence"]["results"]) >= 2 for a in result["anomalies"])
 
 
-async def test_results_of_an_abort_that_was_taken_for_a_commit_are_named(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = RecordProducer.commit_transaction
-    dropped: list[int] = []
-
-    async def abort_one(
-        producer: RecordProducer,
-        records: Sequence[PublishedRecord],
-        offsets: GroupOffsets | None = None,
-        written: Written = None,
-    ) -> None:
-        def then_abort(placed: Iterable[PlacedRecord]) -> None:
-            assert written is not None
-            written(placed)
-            if not dropped:
-                dropped.append(len(records))
-                abort = producer.abort_transaction
-                asyncio.get_running_loop().call_soon(abort, TransactionError("injected"))
-
-        await commit(producer, records, offsets, then_abort)
-
-    def take_for_committed(
-        transactions: RecordTransactions, _outcome: str, composed: Any, *_: object, **_options: bool
-    ) -> None:
-        transactions._committed(composed)
-
-    monkeypatch.setattr(RecordProducer, "commit_transaction", abort_one)
-    monkeypatch.setattr(RecordTransactions, "_aborted", take_for_committed)
-    await run.consume()
-    code, result = await audited(run)
-    assert (code, kinds(result)) == (1, {"result_missing": dropped[0]})
-
-
-async def test_an_aborted_transaction_that_is_done_again_passes(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def abort_transactions(monkeypatch: pytest.MonkeyPatch, *, most: int) -> list[int]:
+    """Abort the first transactions with results, ``most`` of them, when the results are written;
+    the list gets how many results each has."""
     commit = RecordProducer.commit_transaction
     aborted: list[int] = []
 
@@ -190,7 +156,7 @@ async def test_an_aborted_transaction_that_is_done_again_passes(
         def then_abort(placed: Iterable[PlacedRecord]) -> None:
             assert written is not None
             written(placed)
-            if len(aborted) < 3:
+            if len(aborted) < most:
                 aborted.append(len(records))
                 abort = producer.abort_transaction
                 asyncio.get_running_loop().call_soon(abort, TransactionError("injected"))
@@ -198,6 +164,29 @@ async def test_an_aborted_transaction_that_is_done_again_passes(
         await commit(producer, records, offsets, then_abort)
 
     monkeypatch.setattr(RecordProducer, "commit_transaction", abort_one)
+    return aborted
+
+
+async def test_results_of_an_abort_that_was_taken_for_a_commit_are_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped = abort_transactions(monkeypatch, most=1)
+
+    def take_for_committed(
+        transactions: RecordTransactions, _outcome: str, composed: Any, *_: object, **_options: bool
+    ) -> None:
+        transactions._committed(composed)
+
+    monkeypatch.setattr(RecordTransactions, "_aborted", take_for_committed)
+    await run.consume()
+    code, result = await audited(run)
+    assert (code, kinds(result)) == (1, {"result_missing": dropped[0]})
+
+
+async def test_an_aborted_transaction_that_is_done_again_passes(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aborted = abort_transactions(monkeypatch, most=3)
     await run.consume()
     code, result = await audited(run)
     assert (code, result["anomalies"]) == (0, [])

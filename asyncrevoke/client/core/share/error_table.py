@@ -5,11 +5,6 @@ from __future__ import annotations
 
 import enum
 
-from asyncrevoke.client.errors import (
-    FatalError,
-    GroupAuthorizationError,
-    UnsupportedVersionError,
-)
 from asyncrevoke.client.protocol.messages import ErrorCode
 
 
@@ -38,20 +33,6 @@ SESSION_ERRORS: dict[ErrorCode, SessionErrorAction] = {
 def session_error_action(error: ErrorCode) -> SessionErrorAction:
     """What to do after this error of a whole response."""
     return SESSION_ERRORS.get(error, SessionErrorAction.OPEN_LATER)
-
-
-def session_error(group_id: str, error: ErrorCode, detail: str) -> FatalError:
-    """The exception for an error whose action is FAIL."""
-    group = f"share group {group_id!r}"
-    if error is ErrorCode.group_authorization_failed:
-        return GroupAuthorizationError(
-            f"not authorized to use {group}: grant READ on it, or choose another group_id"
-        )
-    return UnsupportedVersionError(
-        f"{group} cannot be used, because share groups are disabled in the cluster ({detail}): "
-        "enable them with `kafka-features.sh upgrade --feature share.version=1`, which Apache "
-        "Kafka 4.2 and later has"
-    )
 
 
 class PartitionErrorAction(enum.Enum):

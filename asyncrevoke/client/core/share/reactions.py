@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.share.acquisition import HeldRecord
     from asyncrevoke.client.model import Record
+    from asyncrevoke.client.protocol.messages import ErrorCode
 
 
 class ShareReactions(Protocol):
@@ -31,6 +32,9 @@ class ShareReactions(Protocol):
 
     def partition_denied(self, topic: str) -> None:
         """The broker denies READ on this topic; it is fetched again later."""
+
+    def group_refused(self, error: ErrorCode, detail: str) -> None:
+        """A leader refuses every request of this group, with this text."""
 
     def share_failed(self, error: Exception) -> None:
         """The application must know of an error; a FatalError ends the consumer."""

@@ -27,7 +27,6 @@ from asyncrevoke.client.core.share.error_table import (
     SessionErrorAction,
     acknowledge_error_action,
     partition_error_action,
-    session_error,
     session_error_action,
 )
 from asyncrevoke.client.core.share.state_table import (
@@ -170,16 +169,12 @@ class ShareSession:
                 pass
             case SessionState.CLOSED if wants or self.acknowledgements:
                 self._open(now, due if wants else {}, max(room, 1))
-            case SessionState.OPEN if self._closing and self._may_close:
+            case SessionState.OPEN if self._closing and not self.acknowledgements.renews:
                 self._close(now)
             case SessionState.OPEN:
                 self._continue(now, due, room if wants else 0)
             case _:
                 pass
-
-    @property
-    def _may_close(self) -> bool:
-        return not self.acknowledgements.renews
 
     def _wake(self, _now: float) -> None:
         """The core plans after each event."""
@@ -337,7 +332,7 @@ class ShareSession:
         action = session_error_action(error)
         if action is SessionErrorAction.FAIL:
             self._connection_lost(now, sent, error.name)
-            self._reactions.share_failed(session_error(self._group_id, error, detail))
+            self._reactions.group_refused(error, detail)
             return
         self._outbox.emit(
             log_events.SHARE_REQUEST_REJECTED,
@@ -436,8 +431,7 @@ class ShareSession:
             if fetched.error is ErrorCode.none:
                 if fetched.acquired:
                     self._acquired(now, sent.sent_at, reply.lock_timeout, fetched)
-                if fetched.partition in self._delayed:
-                    del self._delayed[fetched.partition]
+                self._delayed.pop(fetched.partition, None)
                 self._delays.pop(fetched.partition, None)
                 continue
             match partition_error_action(fetched.error):

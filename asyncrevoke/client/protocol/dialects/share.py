@@ -27,7 +27,7 @@ from asyncrevoke.client.protocol.share_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from kio.schema.share_acknowledge.v2.response import (
         ShareAcknowledgeResponse as Acknowledged2,
@@ -87,19 +87,7 @@ def share_fetch(version: int) -> Dialect:
             max_records=message.max_records,
             batch_size=message.batch_size,
             share_acquire_mode=int(message.exact),
-            topics=tuple(
-                q.FetchTopic(
-                    topic_id=uuid_of(topic_id),
-                    partitions=tuple(
-                        q.FetchPartition(
-                            partition_index=entry.partition.partition,
-                            acknowledgement_batches=_batches(q, entry),
-                        )
-                        for entry in entries
-                    ),
-                )
-                for topic_id, entries in _by_topic(message.partitions)
-            ),
+            topics=_topics(q, q.FetchTopic, q.FetchPartition, message.partitions),
             forgotten_topics_data=tuple(
                 q.ForgottenTopic(
                     topic_id=uuid_of(topic_id),
@@ -128,28 +116,32 @@ def share_acknowledge(version: int) -> Dialect:
                 for entry in message.partitions
                 for batch in entry.acknowledgements
             ),
-            topics=tuple(
-                q.AcknowledgeTopic(
-                    topic_id=uuid_of(topic_id),
-                    partitions=tuple(
-                        q.AcknowledgePartition(
-                            partition_index=entry.partition.partition,
-                            acknowledgement_batches=_batches(q, entry),
-                        )
-                        for entry in entries
-                    ),
-                )
-                for topic_id, entries in _by_topic(message.partitions)
-            ),
+            topics=_topics(q, q.AcknowledgeTopic, q.AcknowledgePartition, message.partitions),
         )
 
     return make(q.ShareAcknowledgeRequest, build, r.ShareAcknowledgeResponse, _acknowledged)
 
 
-def _by_topic(
+def _topics(
+    q: Any,  # noqa: ANN401 - a module
+    topic: Callable[..., object],
+    partition: Callable[..., object],
     partitions: Iterable[SharePartition],
-) -> Iterator[tuple[bytes, Iterator[SharePartition]]]:
-    return groupby(sorted(partitions, key=_topic_of_entry), _topic_of_entry)
+) -> tuple[object, ...]:
+    """The partitions of a request, with their acknowledgements, as these two types of kio."""
+    return tuple(
+        topic(
+            topic_id=uuid_of(topic_id),
+            partitions=tuple(
+                partition(
+                    partition_index=entry.partition.partition,
+                    acknowledgement_batches=_batches(q, entry),
+                )
+                for entry in entries
+            ),
+        )
+        for topic_id, entries in groupby(sorted(partitions, key=_topic_of_entry), _topic_of_entry)
+    )
 
 
 def _batches(q: Any, entry: SharePartition) -> tuple[object, ...]:  # noqa: ANN401 - a module
