@@ -31,7 +31,7 @@ def passed_over_for_each_result(patch: pytest.MonkeyPatch) -> None:
     append = ProducerCore.append
 
     def slower(self: ProducerCore, *args: Any) -> bool:
-        sum(range(8 * args[2]))
+        sum(range(16 * args[2]))
         return append(self, *args)
 
     patch.setattr(ProducerCore, "append", slower)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 from asyncrevoke.client.runtime.net.channels import Channels
 from asyncrevoke.dead_letters import DeadLetterTopic, Replay, ReplayOptions
@@ -54,7 +55,7 @@ def kill_at(step: str) -> None:
                 kill()
             ended(self, number, committed=committed)
 
-        ReplayJournal.transaction_ended = kill_before  # type: ignore[method-assign]
+        patch.object(ReplayJournal, "transaction_ended", kill_before).start()
 
 
 async def main(topic: str, address: str, journal: str) -> None:
