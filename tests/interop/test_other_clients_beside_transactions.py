@@ -1,18 +1,20 @@
-"""Classic groups with processing="exactly_once" that a member of aiokafka joins or leads,
-which reads neither completion maps nor stable offsets."""
+"""Groups with processing="exactly_once" that have members of other clients: classic groups that a
+member of aiokafka joins or leads, which reads neither completion maps nor stable offsets, and
+groups of KIP-848 with one of librdkafka, which reads stable offsets."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from broker.handlers.test_handlers_on_a_real_broker import until
 from broker.requests.read_committed import PARTITIONS, read_committed
+from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import Producer as ConfluentProducer
 
 from asyncrevoke import Consumer, Record, TopicPartition
@@ -20,6 +22,8 @@ from asyncrevoke.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
+
+    from asyncrevoke.client.config import GroupProtocol
 
 WARNING = "members of other clients are in a group with processing='exactly_once'"
 
@@ -35,7 +39,9 @@ def broker() -> Iterator[KafkaBroker]:
 class Group:
     """Our member, and what it and a member of another client have handled."""
 
-    def __init__(self, broker: KafkaBroker, topic: str) -> None:
+    def __init__(
+        self, broker: KafkaBroker, topic: str, protocol: GroupProtocol = "classic"
+    ) -> None:
         self.broker, self.topic = broker, topic
         for name in (topic, f"{topic}-out"):
             broker.create_topic(name, PARTITIONS)
@@ -44,14 +50,15 @@ class Group:
         self.go_on = asyncio.Event()
         self.handled: set[int] = set()
         self.handled_elsewhere: set[int] = set()
+        options: dict[str, Any] = {"assignors": ("roundrobin",)} if protocol == "classic" else {}
         self.consumer = Consumer(
             bootstrap_servers=broker.bootstrap_servers,
             group_id=topic,
-            group_protocol="classic",
+            group_protocol=protocol,
             processing="exactly_once",
             transaction_interval=0.02,
             heartbeat_interval=0.2,
-            assignors=("roundrobin",),
+            **options,
         )
 
         @self.consumer.handler(topic, publish_to=f"{topic}-out")
@@ -114,6 +121,36 @@ class Group:
             value = cast("bytes", (await anext(member)).value)
             self.handled_elsewhere.add(int(value))
 
+    @asynccontextmanager
+    async def librdkafka(self) -> AsyncGenerator[ConfluentConsumer]:
+        """A member of librdkafka, under KIP-848."""
+        member = ConfluentConsumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap_servers,
+                "group.id": self.topic,
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+            }
+        )
+        member.subscribe([self.topic])
+        leaving = asyncio.Event()
+
+        async def read() -> None:
+            while not leaving.is_set():
+                message = await asyncio.to_thread(member.poll, 0.1)
+                if message is not None:
+                    assert message.error() is None
+                    self.handled_elsewhere.add(int(message.value() or b""))
+
+        reading = asyncio.create_task(read())
+        try:
+            yield member
+        finally:
+            leaving.set()
+            await asyncio.wait((reading,))
+            await asyncio.to_thread(member.close)
+        reading.result()
+
     def check(self) -> None:
         """Our results are visible once, and nothing is left."""
         results = read_committed(self.broker, f"{self.topic}-out")
@@ -165,4 +202,33 @@ async def test_a_member_that_another_client_leads_commits_no_maps(
         assert not await group.committed_maps()
         assert group.handled
         await group.slow_ones_are_handled()
+    group.check()
+
+
+@pytest.mark.parametrize("ours_first", [True, False], ids=["ours first", "librdkafka first"])
+async def test_members_of_librdkafka_share_a_kip848_group(
+    broker: KafkaBroker, *, ours_first: bool
+) -> None:
+    group = Group(broker, f"kip848-{'ours' if ours_first else 'librdkafka'}-first", "consumer")
+    group.go_on.set()
+    group.write(400)
+    async with AsyncExitStack() as stack:
+        if ours_first:
+            await stack.enter_async_context(group.consumer)
+            await until(lambda: len(group.handled) == 400)
+        async with group.librdkafka() as other:
+            await until(lambda: bool(other.assignment()))
+            if not ours_first:
+                await until(lambda: len(group.handled_elsewhere) == 400)
+                await stack.enter_async_context(group.consumer)
+            await until(lambda: bool(group.consumer.assignment() and other.assignment()))
+            owned = {(each.topic, each.partition) for each in group.consumer.assignment()}
+            assert len(owned) + len(other.assignment()) == PARTITIONS
+            group.write(400)
+            await until(lambda: len(group.handled | group.handled_elsewhere) == 800)
+        before = len(group.handled)
+        group.write(400)
+        # It has all partitions again, and nothing is handled by both.
+        await until(lambda: len(group.handled) == before + 400)
+    assert not group.handled & group.handled_elsewhere
     group.check()
