@@ -35,6 +35,12 @@ class CommitterMembership(Protocol):
         """Whether a commit sent now can be accepted."""
         ...
 
+    def renewed_identity(self, now: float, rejected: GroupMetadata, /) -> GroupMetadata | None:
+        """The identity to send offsets of an open transaction with, after this one was rejected as
+        of another generation or epoch; the same one if the next is not known yet. None: no other
+        follows."""
+        ...
+
     def is_current_membership(self, sent: GroupMetadata, sent_at: float, /) -> bool:
         """Whether an error for this identity is about the membership as it is now."""
         ...

@@ -310,17 +310,11 @@ class TransactionalCommitter(Committer):
     def renewed_identity(
         self, now: float, composed: ComposedOffsets, rejected: GroupMetadata
     ) -> GroupMetadata | None:
-        """The identity to commit the offsets with, as the group coordinator has rejected the epoch
-        of another one, or of this one: then a heartbeat requests the present epoch (KIP-848). None
-        for a classic member, whose generation was not the present one, and after a loss."""
-        membership = self._reactions.membership
-        if not (membership.has_epochs and membership.may_commit) or any(
-            instance.terminal for instance in composed.entries
-        ):
+        """The identity to send the offsets with, as the group coordinator has rejected the
+        generation or epoch of this one. None if no other follows, and after a loss."""
+        if any(instance.terminal for instance in composed.entries):
             return None
-        if membership.member_identity == rejected:
-            membership.rebalance_seen(now)
-        return membership.member_identity
+        return self._reactions.membership.renewed_identity(now, rejected)
 
     def call_without_transaction(self, now: float, function: Callable[[float], None]) -> None:
         """Call when no transaction has begun that has not ended."""

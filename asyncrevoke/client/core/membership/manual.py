@@ -60,6 +60,9 @@ class ManualMembership:
         """Always, if there is a group to commit to."""
         return self._config.group_id is not None
 
+    def renewed_identity(self, _now: float, _rejected: GroupMetadata) -> None:
+        """There is no other identity."""
+
     def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
         """Whether it is the same identity, which never changes."""
         return sent == self.member_identity

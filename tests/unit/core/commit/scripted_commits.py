@@ -64,10 +64,15 @@ class CommittingMember:
         self.has_epochs = False
         self.is_current = True
         self.heard: list[ErrorCode] = []
+        self.renewals: list[GroupMetadata] = []
         self.rebalances = 0
 
     def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
         return self.is_current and sent == self.member_identity
+
+    def renewed_identity(self, _now: float, rejected: GroupMetadata) -> GroupMetadata | None:
+        self.renewals.append(rejected)
+        return self.member_identity if self.may_commit else None
 
     def rejected(self, now: float, error: ErrorCode) -> None:
         self.heard.append(error)

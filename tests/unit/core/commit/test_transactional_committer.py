@@ -381,12 +381,9 @@ def test_a_rejected_epoch_is_replaced_by_the_present_one_unless_a_partition_is_l
     assert composed is not None
     rejected = composed.identity
     renewed = group.committer.renewed_identity
-    assert renewed(1.1, composed, rejected) is None, "of a classic member"
-    group.member.has_epochs = True
-    assert renewed(1.1, composed, rejected) == rejected
-    assert group.member.rebalances == 1, "a heartbeat asks for the present epoch"
     group.member.member_identity = rejected._replace(generation=rejected.generation + 1)
-    assert renewed(1.2, composed, rejected) == group.member.member_identity
-    assert group.member.rebalances == 1
-    group.revocation.lose(1.3, [group.a], "taken away")
-    assert renewed(1.4, composed, rejected) is None
+    assert renewed(1.1, composed, rejected) == group.member.member_identity
+    assert group.member.renewals == [rejected]
+    group.revocation.lose(1.2, [group.a], "taken away")
+    assert renewed(1.3, composed, rejected) is None
+    assert group.member.renewals == [rejected]

@@ -179,6 +179,15 @@ class ClassicMembership:
         sync it accepts none."""
         return self.generation >= 0 and self.state in _MAY_COMMIT
 
+    def renewed_identity(self, _now: float, rejected: GroupMetadata) -> GroupMetadata | None:
+        """The identity to send offsets of an open transaction with after ILLEGAL_GENERATION: that
+        of the generation that has followed, also before its sync, or the same one while the
+        response to JoinGroup may have that. None: the generation is the present one."""
+        if self.generation < 0:
+            return None
+        may_change = self.state is ClassicState.AWAIT_JOIN
+        return self.member_identity if may_change or rejected != self.member_identity else None
+
     def is_current_membership(self, sent: GroupMetadata, sent_at: float) -> bool:
         """Whether an error for ``sent`` is about the present membership: the same identity, and no
         join or sync outstanding that may have changed it. As a coordinator that has moved may reuse

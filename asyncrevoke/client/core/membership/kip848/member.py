@@ -164,6 +164,15 @@ class ConsumerGroupMembership:
         """Whether it is a member: the epoch does not change while partitions drain."""
         return self.state in _MEMBER
 
+    def renewed_identity(self, now: float, rejected: GroupMetadata) -> GroupMetadata | None:
+        """The identity to send offsets of an open transaction with after this one was rejected: it
+        has the present epoch, which a heartbeat requests if this is the last known one."""
+        if not self.may_commit:
+            return None
+        if self.member_identity == rejected:
+            self.rebalance_seen(now)
+        return self.member_identity
+
     def is_current_membership(self, sent: GroupMetadata, _sent_at: float) -> bool:
         """Whether a rejection of ``sent`` is about the present membership."""
         return self.state in _MEMBER and sent == self.member_identity
