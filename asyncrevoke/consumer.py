@@ -12,7 +12,6 @@ from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import (
     ConfigError,
-    ConsumerClosedError,
     FatalError,
     HandlerExitError,
     IllegalStateError,
@@ -39,7 +38,9 @@ if TYPE_CHECKING:
     from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
     from asyncrevoke.client.producing.producer import ConsumerProducer, Producer
     from asyncrevoke.client.runtime.hooks.observers import Observer
+    from asyncrevoke.client.runtime.session.entered_session import EnteredSession
     from asyncrevoke.client.runtime.session.session import Session
+    from asyncrevoke.client.runtime.share.share_session import ShareSession
     from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, Resources
     from asyncrevoke.handlers.lifespans.partition_lifespans import L
@@ -91,11 +92,15 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         journal: SessionJournal | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
+        self._config = ConsumerConfig.from_options(**options)
         # Before a loop runs.
         from asyncrevoke.client.runtime.session.open_session import open_session
 
         self._open_session = open_session
-        self._config = ConsumerConfig.from_options(**options)
+        if self._config.group_type == "share":
+            from asyncrevoke.client.runtime.share.open_share_session import open_share_session
+
+            self._open_share_session = open_share_session
         super().__init__(*read_from(topics, pattern, "Consumer", self._group_protocol))
         self._check_assignors()
         self._listener = check_listener(listener)
@@ -121,7 +126,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
 
         It is ``close_timeout`` seconds after closing began.
         """
-        return None if self._session is None else self._session.deadline.end
+        return None if self._running is None else self._running.deadline.end
 
     def observe(self, observer: Observer) -> None:
         """Add an observer: metrics, tracing or a dashboard.
@@ -130,7 +135,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         documentation says otherwise. Raises ConfigError for an object that is not an observer, and
         IllegalStateError.
         """
-        if self._session is not None:
+        if self._running is not None:
             raise IllegalStateError("observe() is called before the consumer is entered")
         self._observers.append(check_observer(observer))
 
@@ -148,28 +153,18 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         Does not wait for a broker; while none responds, warnings are logged. A consumer can be
         entered once. Raises ConfigError and IllegalStateError.
         """
-        if self._session is not None:
+        if self._running is not None:
             raise IllegalStateError(
                 "this consumer was entered before: a consumer is entered once, make another one"
             )
         check_event_loop()
         check_main_script()
         self._handler_host.check(self._topics)
-        session = self._session = self._open()
-        if session.config.exactly_once:
-            self._handler_host.open_transactions(session)
-        if self._handler_host.has_lifespans:
-            session.core.lifespans.enter_lifespans()
+        is_share = self._config.group_type == "share"
+        session = self._running = self._join_share_group() if is_share else self._subscribe_all()
         router = self._handler_host.router
-        if router is not None:
-            if session.checks_output_topics:
-                session.core.output_topics.set_topics(self._handler_host.output_topics())
-            if delays := self._handler_host.retry_topic_delays():
-                session.delay(delays)
-            topics = () if router.pattern is not None else sorted(router.topics)
-            session.call(session.core.subscription_state.subscribe, topics, router.pattern)
-        elif self._topics or self._pattern is not None:
-            session.call(session.core.subscription_state.subscribe, self._topics, self._pattern)
+        if router is not None and session.checks_output_topics:
+            session.core.output_topics.set_topics(self._handler_host.output_topics())
         session.start()
         if self._assigned is not None:
             self.assign(self._assigned)
@@ -177,8 +172,36 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
             self._handlers = asyncio.create_task(self._handler_host.run(session, router))
             session.wait_for(self._handlers)
 
+    def _subscribe_all(self) -> Session:
+        """A session that subscribes to all topics when it is started."""
+        session = self._session = self._open()
+        if session.config.exactly_once:
+            self._handler_host.open_transactions(session)
+        if self._handler_host.has_lifespans:
+            session.core.lifespans.enter_lifespans()
+        router = self._handler_host.router
+        if router is not None:
+            if delays := self._handler_host.retry_topic_delays():
+                session.delay(delays)
+            topics = () if router.pattern is not None else sorted(router.topics)
+            session.call(session.core.subscription_state.subscribe, topics, router.pattern)
+        elif self._topics or self._pattern is not None:
+            session.call(session.core.subscription_state.subscribe, self._topics, self._pattern)
+        return session
+
     def _open(self) -> Session:
         return self._open_session(self._config, self._listener, self._observers, self._journal)
+
+    def _join_share_group(self) -> ShareSession:
+        """A session that joins the share group when it is started."""
+        router = self._handler_host.router
+        if router is None:
+            raise ConfigError(
+                "a consumer of a share group needs handlers: register one with "
+                "@consumer.handler(topic)"
+            )
+        slots = self._handler_host.slots()
+        return self._open_share_session(self._config, router.topics, self._observers, slots=slots)
 
     async def aclose(self, *, leave: bool | None = None) -> None:
         """Close: wait for tracked work, commit completed records, leave the group, disconnect.
@@ -198,20 +221,21 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         the consumer. If cancelled, it waits at most 5 s, only for the final commit and leaving; if
         cancelled again, these continue in the background.
         """
-        if self._session is None:
+        session = self._running
+        if session is None:
             return
         if leave is not None:
-            self._session.check_loop()
-            self._session.core.leave_at_close(leave)
+            session.check_loop()
+            self._entered_once().core.leave_at_close(leave)
         try:
-            await self._session.aclose()
-            await self._handler_host.close_producer(self._session)
+            await session.aclose()
+            await self._handler_host.close_producer(session)
         except Exception as closing:
             # Raise the first error: the handler's. A FatalError is the same error for both.
             failure = self._handlers_failure()
             if failure is None or isinstance(failure, FatalError):
                 raise
-            log_events.CLOSING_FAILED.write_to(self._session.log, exc_info=closing)
+            log_events.CLOSING_FAILED.write_to(session.log, exc_info=closing)
             raise failure from None
         if (failure := self._handlers_failure()) is not None:
             raise failure
@@ -225,7 +249,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         if error is None:
             await self.aclose()
             return
-        session = self._entered_once()
+        session = self._entered_in_any_group()
         try:
             await session.aclose(graceful=False)
             await self._handler_host.close_producer(session)
@@ -239,7 +263,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         until the consumer is closed. With handlers, no call is started once the event loop has run
         again, running calls have ``close_timeout`` to end, and the consumer leaves the group.
         """
-        self._entered_once().stop()
+        self._entered_in_any_group().stop()
 
     # --- handlers and tasks ----------------------------------------------------------------------
 
@@ -303,7 +327,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         """
         from asyncrevoke.client.producing.producer import ConsumerProducer
 
-        session = self._entered()
+        session = self._not_closing(self._entered_in_any_group())
         records = self._handler_host.open_producer(session)
         if self._producer is None or self._producer.records is not records:
             inside = session.membership if session.config.exactly_once else None
@@ -351,7 +375,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         check_event_loop()
         with DrainOnSignals(self._signalled, self._config.close_timeout):
             async with self:
-                await self._entered_once().shutdown.handlers_ended()
+                await self._entered_in_any_group().shutdown.handlers_ended()
 
     @asynccontextmanager
     async def lifespan(
@@ -367,7 +391,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
             if self._handlers is None or on_failure == "report":
                 yield
                 return
-            watching = asyncio.create_task(self._terminate_if_failed(self._entered_once()))
+            watching = asyncio.create_task(self._terminate_if_failed(self._entered_in_any_group()))
             try:
                 yield
             finally:  # a signal now could interrupt the server's shutdown
@@ -413,7 +437,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         return group
 
     def _registering(self) -> Router:
-        if self._session is not None:
+        if self._running is not None:
             raise IllegalStateError("handlers are registered before the consumer is entered")
         if self._assigned is not None or self._pattern is not None:
             raise ConfigError(
@@ -422,7 +446,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
             )
         return self._handler_host.router_for_registration()
 
-    async def _terminate_if_failed(self, session: Session) -> None:
+    async def _terminate_if_failed(self, session: EnteredSession) -> None:
         await session.shutdown.handlers_ended()
         if self._handlers_failure() is not None:
             signal.raise_signal(signal.SIGTERM)
@@ -440,35 +464,10 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         return failure.reason if isinstance(failure, HandlerExitError) else failure
 
     def _signalled(self, number: signal.Signals) -> None:
-        session = self._session
+        session = self._running
         if session is not None:
             log_events.DRAINING.write_to(session.log, signal=number.name)
             session.stop()
-
-    def _entered_once(self) -> Session:
-        if self._session is None:
-            raise IllegalStateError(
-                "this consumer is not entered yet: use `async with consumer:` first, or "
-                "`await consumer.start()`"
-            )
-        return self._session
-
-    def _entered(self) -> Session:
-        session = self._readable()
-        if session.closing:
-            raise ConsumerClosedError(
-                "this consumer is closing: its partitions are released after their final commit, "
-                "and on_partitions_revoked is called after that, when commits, positions and "
-                "pauses cannot change any more; a partition_lifespan exits before the final commit"
-            )
-        return session
-
-    def _readable(self) -> Session:
-        session = self._entered_once()
-        session.check_thread()
-        if session.closed:
-            raise ConsumerClosedError("this consumer is closed: make another one")
-        return session
 
     def _reading(self) -> Session:
         if self._handler_host.router is not None:

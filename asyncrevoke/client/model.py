@@ -218,6 +218,15 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
         return TopicPartition(self.topic, self.partition)
 
     @property
+    def delivery_count(self) -> int | None:
+        """How often a share group has delivered it, this time included; None in other groups.
+
+        It may be lower than that: the leader of a partition stores the count only when the state of
+        the record changes, and another leader begins with what is stored.
+        """
+        return None
+
+    @property
     def view(self) -> memoryview | None:
         """The value as a read-only memoryview, without a copy; None for a null value.
 
@@ -266,6 +275,32 @@ class UnreadableRecord(Record, frozen=True, gc=False, eq=False):
 
     next_offset: int = -1
     detail: str = ""
+
+
+class ShareRecord(Record, frozen=True, gc=False, eq=False):
+    """A record that a share group has acquired."""
+
+    # Numbers the responses with acquired records: two deliveries of one offset have two locks. The
+    # tracker id is the same for all records, because no offset of a share group is tracked.
+    acquisition: int = -1
+    deliveries: int = 1
+
+    @property
+    def delivery_count(self) -> int:
+        """How often the share group has delivered it, this time included."""
+        return self.deliveries
+
+
+class UnreadableShareRecord(UnreadableRecord, frozen=True, gc=False, eq=False):
+    """An acquired record that cannot be read."""
+
+    acquisition: int = -1
+    deliveries: int = 1
+
+    @property
+    def delivery_count(self) -> int:
+        """How often the share group has delivered it, this time included."""
+        return self.deliveries
 
 
 _OF_RECORDS: Final = frozenset(name for name in dir(Record) if not name.startswith("_"))

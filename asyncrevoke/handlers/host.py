@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import ConfigError, ConsumerClosedError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
+from asyncrevoke.client.runtime.loop.shutdown_deadline import ShutdownDeadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
     from asyncrevoke.client.producing.record_producer import RecordProducer
+    from asyncrevoke.client.runtime.session.entered_session import EnteredSession
     from asyncrevoke.client.runtime.session.session import Session
+    from asyncrevoke.client.runtime.share.share_session import ConsumerSession
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.decoding.decoders import Decoder
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
@@ -65,7 +67,7 @@ class HandlerHost:
         self._producer: RecordProducer | None = None
         self.transactions: RecordTransactions | None = None
         # The session whose producer is closed. A test may enter the consumer again, with another.
-        self._closed_session: Session | None = None
+        self._closed_session: EnteredSession | None = None
 
     @property
     def failure(self) -> BaseException | None:
@@ -144,6 +146,14 @@ class HandlerHost:
                 "call it with each record"
             )
 
+    def slots(self) -> int:
+        """How many records of a share group run at once, or are about to: those of batches wait
+        until their batch is full."""
+        handlers = () if self.router is None else self.router.handlers
+        if any(handler.batch is not None for handler in handlers):
+            return self._config.max_in_flight
+        return self._config.concurrency
+
     def retry_topic_delays(self) -> dict[str, TopicDelay]:
         """By retry topic, when its records are due."""
         handlers = () if self.router is None else self.router.handlers
@@ -181,7 +191,7 @@ class HandlerHost:
         session.transactions.write_by(self.transactions)
         self.transactions.start()
 
-    async def run(self, session: Session, router: Router) -> None:
+    async def run(self, session: ConsumerSession, router: Router) -> None:
         """Run the handlers until the session stops, or a failed handler stops it.
 
         Raises the failure that stopped the handlers, even if cancelled after it. Cancelling cancels
@@ -191,7 +201,7 @@ class HandlerHost:
         from asyncrevoke.handlers.runner import HandlerRunner
 
         log = session.application_log
-        lifespans = self._lifespans(session)
+        lifespans = self._lifespans(cast("Session", session)) if self.has_lifespans else None
         try:
             async with (
                 self.open_resources() as state,
@@ -204,7 +214,6 @@ class HandlerHost:
                 if self.transactions is not None:
                     self.transactions.serve(runner.report_ended)
                 session.add_owner(runner)
-                session.core.poll_for_handlers()
                 if lifespans is not None:
                     lifespans.start(state, runner.stop_after_failure)
                 try:
@@ -239,7 +248,7 @@ class HandlerHost:
 
     def _runner_context(
         self,
-        session: Session,
+        session: ConsumerSession,
         state: object,
         worker_resources: WorkerResources | None,
         lifespans: PartitionLifespans | None,
@@ -264,6 +273,7 @@ class HandlerHost:
             observers=session.observers,
             recorder=session.recorder,
             deadline=session.deadline,
+            locks=session.locks,
         )
 
     def task_group_context(
@@ -298,20 +308,20 @@ class HandlerHost:
             deadline=ShutdownDeadline(session.now, self._config.close_timeout),
         )
 
-    def _dead_letters(self, session: Session) -> DeadLetterProducer:
+    def _dead_letters(self, session: EnteredSession) -> DeadLetterProducer:
         """What writes dead letters and records of retry topics, unless transactions do."""
         from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
 
         return DeadLetterProducer(partial(self.open_producer, session))
 
-    def _open_results(self, session: Session) -> Callable[[], RecordProducer]:
+    def _open_results(self, session: EnteredSession) -> Callable[[], RecordProducer]:
         """A function that returns the producer of results."""
         transactions = self.transactions
         if transactions is not None:
             return lambda: transactions.producer
         return partial(self.open_producer, session)
 
-    def open_producer(self, session: Session) -> RecordProducer:
+    def open_producer(self, session: EnteredSession) -> RecordProducer:
         """Return the producer of results and dead letters, made at the first call.
 
         Raises ConsumerClosedError after :meth:`close_producer`.
@@ -334,7 +344,7 @@ class HandlerHost:
             )
         return self._producer
 
-    async def close_producer(self, session: Session) -> None:
+    async def close_producer(self, session: EnteredSession) -> None:
         """Close the producer. Results that are not acknowledged fail."""
         self._closed_session = session
         producer, self._producer = self._producer, None

@@ -12,6 +12,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
 from asyncrevoke.client.runtime.loop.entering import check_event_loop
 from asyncrevoke.client.runtime.session.open_session import Environment, in_environment
+from asyncrevoke.client.runtime.session.session import Session
 from asyncrevoke.testing.calls import Call, Calls, NotHandled
 from asyncrevoke.testing.cluster import (
     Cluster,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from asyncrevoke.client.model import OffsetAndMetadata, Record, TopicPartition
-    from asyncrevoke.client.runtime.session.session import Session
+    from asyncrevoke.client.runtime.session.entered_session import EnteredSession
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.replay import ReplayOptions, ReplayResult
 
@@ -43,8 +44,9 @@ class OpenedSession:
         self.connections = connections
         self._session: Session | None = None
 
-    def session_opened(self, session: Session) -> None:
+    def session_opened(self, session: EnteredSession) -> None:
         """The consumer has opened this session, and not started it yet."""
+        assert isinstance(session, Session)
         self._session = session
 
     @property
@@ -480,4 +482,4 @@ class TestConsumer:
 
 def forget(consumer: Consumer) -> None:
     """Reset a consumer that has closed, so that it can be entered again."""
-    consumer._session = consumer._handlers = None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    consumer._session = consumer._running = consumer._handlers = None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

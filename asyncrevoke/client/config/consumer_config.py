@@ -15,6 +15,7 @@ from asyncrevoke.client.config.consumer_options import (
     Compression,
     ConsumerOptions,
     GroupProtocol,
+    GroupType,
     IsolationLevel,
     NullKeys,
     OffsetReset,
@@ -27,9 +28,10 @@ from asyncrevoke.client.config.consumer_options import (
     SecurityProtocol,
     ValueAs,
 )
-from asyncrevoke.client.config.exactly_once import check_exactly_once
+from asyncrevoke.client.config.exactly_once import check_exactly_once, check_exactly_once_group
 from asyncrevoke.client.config.names import explain_unknown, old_name
 from asyncrevoke.client.config.security import DEFAULT_MECHANISM, check_security
+from asyncrevoke.client.config.share_groups import share_group_options
 from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,6 +61,12 @@ class ConsumerConfig:
     group_id: str | None = None
     """The consumer group. With None there is no group: nothing is committed, and the consumer reads
     the partitions that ``assign`` is called with, or all partitions of its topics."""
+
+    group_type: GroupType = "consumer"
+    """``"consumer"``: each partition has one owner in the group, which commits offsets. ``"share"``
+    (KIP-932, Apache Kafka 4.2): a queue of which any member gets any record under a lock, without
+    order; it needs handlers. Hazard: a group id has one type for good, and brokers archive a record
+    after a number of deliveries, 5 by default."""
 
     processing: Processing = "at_least_once"
     """``"at_least_once"``: a record is done when its results are acknowledged, and after a crash
@@ -346,6 +354,8 @@ class ConsumerConfig:
                 continue
             raise ConfigError(old_name(name, value) or explain_unknown(name, _DEFAULTS))
         check_exactly_once(options)
+        if options.get("group_type") == "share":
+            options = share_group_options(options)
         return cls(**cast("ConsumerOptions", options))
 
     def __post_init__(self) -> None:
@@ -386,15 +396,7 @@ class ConsumerConfig:
     def _set_exactly_once(self) -> None:
         if not self.exactly_once:
             return
-        if self.group_id is None:
-            raise ConfigError('processing="exactly_once" needs a consumer group: give a group_id')
-        if self.commit_mode != "processed":
-            raise ConfigError(
-                f'processing="exactly_once" commits in transactions: commit_mode='
-                f'"{self.commit_mode}" has no meaning with it, leave it out'
-            )
-        if not self.idempotent:
-            raise ConfigError('processing="exactly_once" needs idempotent=True')
+        check_exactly_once_group(self)
         object.__setattr__(self, "isolation_level", "read_committed")
         object.__setattr__(self, "commit_interval", self.transaction_interval)
 
@@ -437,6 +439,7 @@ class ConsumerConfig:
 _CHECKS: dict[str, checks.Check] = {
     "bootstrap_servers": checks.addresses,
     "group_id": checks.optional(checks.text),
+    "group_type": checks.choice(*get_args(GroupType)),
     "processing": checks.choice(*get_args(Processing)),
     "transaction_interval": checks.seconds(most=checks.HOUR),
     "transaction_timeout": checks.seconds(most=checks.DAY),

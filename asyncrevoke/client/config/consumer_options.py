@@ -27,6 +27,7 @@ SaslMechanism: TypeAlias = Literal[
 ]
 ValueAs: TypeAlias = Literal["bytes", "view"]
 Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+GroupType: TypeAlias = Literal["consumer", "share"]
 GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 
 
@@ -66,6 +67,7 @@ class ConsumerOptions(ProducerOptions, total=False):
     """The keyword arguments of ``Consumer(...)``, described at ``ConsumerConfig``."""
 
     group_id: str | None
+    group_type: GroupType
     processing: Processing
     transaction_interval: float
     transaction_timeout: float

@@ -9,6 +9,8 @@ from asyncrevoke.client.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from asyncrevoke.client.config.consumer_config import ConsumerConfig
+
 _NEED_IT: Final = ("transaction_interval", "transaction_timeout", "transactional_id_prefix")
 
 
@@ -29,3 +31,16 @@ def check_exactly_once(given: Mapping[str, object]) -> None:
             'processing="exactly_once" commits in transactions: use transaction_interval=... '
             "instead of commit_interval"
         )
+
+
+def check_exactly_once_group(config: ConsumerConfig) -> None:
+    """Raise ConfigError for options that exclude ``processing="exactly_once"``, which is given."""
+    if config.group_id is None:
+        raise ConfigError('processing="exactly_once" needs a consumer group: give a group_id')
+    if config.commit_mode != "processed":
+        raise ConfigError(
+            f'processing="exactly_once" commits in transactions: commit_mode='
+            f'"{config.commit_mode}" has no meaning with it, leave it out'
+        )
+    if not config.idempotent:
+        raise ConfigError('processing="exactly_once" needs idempotent=True')

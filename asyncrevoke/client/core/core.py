@@ -509,6 +509,10 @@ class Core:
 
     # --- closing ---------------------------------------------------------------------------------
 
+    def stop(self, now: float) -> None:
+        """End the iterator with its next step, which counts the last batch, or a waiting one."""
+        self.poller.stop(now)
+
     def leave_at_close(self, leave: bool) -> None:
         """Whether closing leaves the group: by default dynamic members do, static ones do not."""
         for membership in (self.classic, self.kip848):

@@ -25,7 +25,7 @@ from asyncrevoke.client.core.share.held_records import HeldRecords
 from asyncrevoke.client.core.share.session import ShareSession
 from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
 from asyncrevoke.client.errors import FatalError, TopicAuthorizationError
-from asyncrevoke.client.model import GroupMetadata, TopicPartition
+from asyncrevoke.client.model import GroupMetadata, Health, TopicPartition
 from asyncrevoke.client.protocol.share_messages import AcknowledgeType
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.deadline import Deadline
+    from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
     from asyncrevoke.client.core.share.acquisition import HeldRecord
-    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.model import BlockingRecord
     from asyncrevoke.client.protocol.messages import ErrorCode
     from asyncrevoke.client.protocol.records import RecordDecoder
     from asyncrevoke.client.protocol.share_messages import TopicIdPartition
@@ -77,22 +78,25 @@ class ShareCore:
         self._concurrency = concurrency
         self._max_in_flight = max_in_flight
         self.outbox = outbox = Outbox(silence_timeout_of(config))
-        output_topics = OutputTopics(outbox, bootstrap[0])
-        self.cluster = ClusterMetadata(outbox, config, bootstrap, output_topics, self)
+        self.output_topics = OutputTopics(outbox, bootstrap[0])
+        self.cluster = ClusterMetadata(outbox, config, bootstrap, self.output_topics, self)
         self.coordinator = Coordinator(outbox, config, self.cluster, self)
         self.silent_brokers = SilentBrokers(outbox, self.cluster, self.coordinator)
         self.membership = ShareGroupMembership(outbox, config, self.coordinator, member_id, self)
         self.held = HeldRecords(outbox, self)
         self._sessions: dict[Node, ShareSession] = {}
-        self._ready: list[Record] = []
+        self._ready: list[AcquiredRecord] = []
         self._errors: list[Exception] = []
         self.fatal: FatalError | None = None
         # Records to release, by the time when that is due.
         self._releases: list[tuple[float, int, HeldRecord]] = []
         self._order = count()
         self._calls = 0
-        self._close_call: int | None = None
+        # Whether nothing is acquired any more.
+        self.stopping = False
+        self._close_calls: list[int] = []
         self._deadline: Deadline | None = None
+        self._waits_for_calls = True
         self._leaving = False
         self._left = False
 
@@ -126,7 +130,7 @@ class ShareCore:
         return True
 
     def _plan(self, now: float) -> None:
-        may_acquire = self._deadline is None and self.membership.may_acquire(now)
+        may_acquire = not self.stopping and self.membership.may_acquire(now)
         sessions = list(self._sessions.values())
         idle = sum(1 for session in sessions if not session.reserved and session.fetched)
         for session in sessions:
@@ -209,10 +213,35 @@ class ShareCore:
         member = self.membership
         return GroupMetadata(self._config.group_id or "", member.epoch, member.member_id)
 
+    def blocking_records(self, _now: float) -> Sequence[BlockingRecord]:
+        """None: no release of a partition waits for a record."""
+        return ()
+
+    def health(self, now: float) -> Health:
+        """A snapshot of the consumer's state."""
+        confirmed = self.membership.confirmed_at
+        node = self.coordinator.node
+        return Health(
+            state=self.membership.state.value,
+            coordinator=None if node is None else node.address,
+            heartbeat_age=None if confirmed is None else now - confirmed,
+            idle_seconds=None,
+            in_flight=len(self.held),
+            assigned=len(self.membership.assigned),
+            revoking=0,
+            paused_partitions=frozenset(),
+            error=self.fatal,
+            missing_topics=self.cluster.missing_topics(),
+            rejected_topics=self.cluster.rejected_topics(),
+            unreachable_brokers=tuple(node.address for node in self.cluster.unreachable_brokers()),
+            session_timeout=self.membership.session_timeout,
+            throttled_brokers=self.cluster.brokers.throttled(now),
+        )
+
     # --- parts below -----------------------------------------------------------------------------
 
-    def records_acquired(self, now: float, records: Sequence[Record]) -> None:
-        if self._deadline is not None:
+    def records_acquired(self, now: float, records: Sequence[AcquiredRecord]) -> None:
+        if self.stopping:
             for record in records:
                 self.release(now, record)
             return
@@ -255,7 +284,7 @@ class ShareCore:
 
     # --- records ---------------------------------------------------------------------------------
 
-    def poll(self, now: float) -> list[Record]:
+    def poll(self, now: float) -> list[AcquiredRecord]:
         """The records that were acquired since the last call. Raises an error once; a fatal error
         each time."""
         if self.fatal is not None:
@@ -266,7 +295,7 @@ class ShareCore:
         ready, self._ready = self._ready, []
         return [record for record in ready if self.held.find(record) is not None]
 
-    def begin(self, now: float, record: Record) -> bool:
+    def begin(self, now: float, record: AcquiredRecord) -> bool:
         """A handler is about to be called for this record; False if its lock has passed."""
         self.held.check_locks(now)
         held = self.held.find(record)
@@ -275,20 +304,33 @@ class ShareCore:
         self.held.change(held, RecordTransition.START)
         return True
 
-    def accept(self, now: float, record: Record) -> bool:
+    def accept_all(self, now: float, records: Iterable[AcquiredRecord]) -> None:
+        """These records are handled; those whose locks have passed are ignored."""
+        for record in records:
+            self._acknowledge(now, record, AcknowledgeType.ACCEPT)
+
+    def release_all(self, now: float, records: Iterable[AcquiredRecord]) -> None:
+        """These records are to be delivered again at once; those whose locks have passed are
+        ignored."""
+        for record in records:
+            self._acknowledge(now, record, AcknowledgeType.RELEASE)
+
+    def accept(self, now: float, record: AcquiredRecord) -> bool:
         """The record is handled, and its results are acknowledged; False if its lock has passed."""
         return self._acknowledge(now, record, AcknowledgeType.ACCEPT)
 
-    def reject(self, now: float, record: Record) -> bool:
+    def reject(self, now: float, record: AcquiredRecord) -> bool:
         """The record is not to be delivered again; False if its lock has passed."""
         return self._acknowledge(now, record, AcknowledgeType.REJECT)
 
-    def release(self, now: float, record: Record) -> bool:
+    def release(self, now: float, record: AcquiredRecord) -> bool:
         """The record is to be delivered again at once, to any member; False if its lock has
         passed."""
         return self._acknowledge(now, record, AcknowledgeType.RELEASE)
 
-    def wait(self, now: float, record: Record, *, release_after: float | None = None) -> bool:
+    def wait(
+        self, now: float, record: AcquiredRecord, *, release_after: float | None = None
+    ) -> bool:
         """The record waits for its next attempt, or is released after so many seconds: it uses no
         slot, and its lock is renewed. False if its lock has passed."""
         held = self.held.find(record)
@@ -300,13 +342,19 @@ class ShareCore:
             self.outbox.set_timer(_RELEASE_TIMER, self._releases[0][0], self._release_due)
         return True
 
-    def delivery_count(self, record: Record) -> int | None:
+    def wait_all(self, now: float, records: Iterable[AcquiredRecord]) -> None:
+        """These records wait for the next call of their handler; those whose locks have passed are
+        ignored."""
+        for record in records:
+            self.wait(now, record)
+
+    def delivery_count(self, record: AcquiredRecord) -> int | None:
         """How often the record was delivered, this time included, as far as the leader knows; None
         if its lock has passed."""
         held = self.held.find(record)
         return None if held is None else held.delivery_count
 
-    def lock_deadline(self, record: Record) -> float | None:
+    def lock_deadline(self, record: AcquiredRecord) -> float | None:
         """When the lock passes, unless it is renewed; None if it has."""
         held = self.held.find(record)
         return None if held is None else held.deadline
@@ -315,7 +363,7 @@ class ShareCore:
         """The tracker ids and offsets of records whose handlers are to be cancelled."""
         return [(record.acquisition.number, record.offset) for record in self.held.take_lost()]
 
-    def _acknowledge(self, now: float, record: Record, kind: AcknowledgeType) -> bool:
+    def _acknowledge(self, now: float, record: AcquiredRecord, kind: AcknowledgeType) -> bool:
         held = self.held.find(record)
         if held is None:
             return False
@@ -340,15 +388,24 @@ class ShareCore:
 
     # --- closing ---------------------------------------------------------------------------------
 
-    def close(self, now: float, deadline: Deadline) -> int:
-        """Release what has not started, wait for what runs until ``deadline.work``, close the
-        sessions, and leave the group. Completes the call by ``deadline.end``."""
-        self._calls += 1
-        self._close_call, self._deadline = self._calls, deadline
+    def stop(self, now: float) -> None:
+        """Acquire nothing more, and release what has not started or waits. What runs goes on, with
+        its locks renewed."""
+        self.stopping = True
         for held in self.held.all():
             if held.state in (RecordState.HELD, RecordState.WAITING):
                 self._end(now, held, AcknowledgeType.RELEASE)
         self._ready.clear()
+        self.outbox.wake()
+
+    def close(self, now: float, deadline: Deadline, *, graceful: bool = True) -> int:
+        """Stop, close the sessions, and leave the group. Completes the call by ``deadline.end``.
+        ``graceful`` waits for what runs until ``deadline.work``; another call may end that wait."""
+        self._calls += 1
+        self._close_calls.append(self._calls)
+        self._deadline = deadline
+        self._waits_for_calls = graceful
+        self.stop(now)
         self.outbox.set_timer(_CLOSE_TIMER, deadline.work, self._close_timer)
         return self._calls
 
@@ -356,9 +413,10 @@ class ShareCore:
         """What closing waits for has no more time; the next steps follow after the event."""
 
     def _go_on_closing(self, now: float, deadline: Deadline) -> None:
-        if self._close_call is None:
+        if not self._close_calls:
             return
-        if self.held.count(RecordState.RUNNING) and now < deadline.work:
+        runs = self.held.count(RecordState.RUNNING) > 0
+        if runs and self._waits_for_calls and now < deadline.work:
             return
         for held in self.held.all():
             if held.can(RecordTransition.RELEASE):
@@ -382,7 +440,8 @@ class ShareCore:
             self.membership.leave(now)
 
     def _end_close(self) -> None:
-        if self._close_call is not None:
-            self.outbox.put(CompleteRequest(self._close_call))
-            self._close_call = None
+        if self._close_calls:
+            for call in self._close_calls:
+                self.outbox.put(CompleteRequest(call))
+            self._close_calls.clear()
             self.cluster.stop()

@@ -26,7 +26,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard, may_begin
-from asyncrevoke.handlers.execution.failure_policy import NotSentError
+from asyncrevoke.handlers.execution.failure_policy import LockLostError, NotSentError
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
     Item,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import Handler
     from asyncrevoke.handlers.scheduling.backlog import Backlog
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
-    from asyncrevoke.handlers.scheduling.record_source import TakenRecords
+    from asyncrevoke.handlers.scheduling.record_source import RecordLocks, TakenRecords
 
     FirstCall = Callable[[Item], Awaitable[object]]
     QueueResult = Callable[[Item, object], Awaitable[object] | None]
@@ -89,6 +89,7 @@ class Dispatcher:
         # Whether a result may be acknowledged after its call has returned.
         self._publishes_later = context.recorder is None and context.call_recorder is None
         self._order_by = context.order_by
+        self._locks = context.locks
         self._recorder = recorder = context.recorder
         # The items whose next call :meth:`start_again` makes.
         self.attempts: Mapping[Item, object] = backlog.attempts
@@ -190,7 +191,7 @@ class Dispatcher:
         if direct is not None:
             self._direct.add(topic)
         first = cast("FirstCall | None", direct) or self._first_call
-        first = self._recorded(first, batches=handler.batch is not None)
+        first = self._begun(self._recorded(first, batches=handler.batch is not None))
         if (
             self._publishes
             and handler.publish_to is None
@@ -230,7 +231,7 @@ class Dispatcher:
             return
         if item in self._sending:
             self._sending.remove(item)
-        elif not isinstance(error, UnmatchedRecordError):
+        elif not isinstance(error, (UnmatchedRecordError, LockLostError)):
             self._observers.on_handler_error(self.handler_of(item).name, item, seconds, error)
 
     def records_completed(self, records: Sequence[Record]) -> None:
@@ -268,6 +269,18 @@ class Dispatcher:
 
     # -- calls -----------------------------------------------------------------------------------
 
+    def _begun(self, call: FirstCall) -> FirstCall:
+        """Return ``call``, or a function that calls it with records whose locks have not passed."""
+        locks = self._locks
+        if locks is None:
+            return call
+
+        def begun(item: Item) -> Awaitable[object]:
+            begin(item, locks)
+            return call(item)
+
+        return begun
+
     def _recorded(self, call: FirstCall, *, batches: bool) -> FirstCall:
         """Return ``call``, or a function that first records its start in the journal."""
         recorder = self._recorder
@@ -304,7 +317,7 @@ class Dispatcher:
         state = self._backlog.attempts[item]
         if state is TRACED:
             self._backlog.forget_attempts(item)
-            return self._first_call(item)
+            return self._begun(self._first_call)(item)
         return self._next_attempt(item, state)
 
     def _first_call_of_shared_topic(self, item: Item) -> Awaitable[object]:
@@ -331,6 +344,8 @@ class Dispatcher:
             raise state.fails_with
         else:
             self._backlog.retry_started(item)
+            if self._locks is not None:
+                begin(item, self._locks)
             await self._invoker.call(item, handler, state.start_call())
             self._returned(item.topic, handler.name)
         if self._backlog.attempt_succeeded(item):
@@ -367,6 +382,18 @@ class Dispatcher:
             elif times:
                 every[topic] = []
                 observers.on_handlers_completed(self._handlers[topic].name, topic, times)
+
+
+def begin(item: Item, locks: RecordLocks) -> None:
+    """A handler is about to be called with an item. Raises LockLostError if no lock is left;
+    records of a batch whose locks have passed are removed."""
+    if isinstance(item, HandlerBatch):
+        item.remove({record for record in item.records if not locks.begin(record)})
+        is_lost = not item.unfinished
+    else:
+        is_lost = not locks.begin(item)
+    if is_lost:
+        raise LockLostError
 
 
 class SharedTopicTimes:

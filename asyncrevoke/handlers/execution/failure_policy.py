@@ -90,6 +90,7 @@ class FailurePolicy:
         self._observers = observers = context.observers
         self._tracer = None if observers is None else observers.tracer
         self._source = source
+        self._locks = context.locks
         self._backlog = backlog
         self._histories = histories
         self._reactions = reactions
@@ -109,6 +110,9 @@ class FailurePolicy:
     def apply(self, entry: Entry, handler: Handler, error: BaseException) -> bool:
         """Decide about a failed item. Returns True if no record of it is left: the item is done."""
         item = entry[1]
+        if isinstance(error, LockLostError):
+            self._backlog.abandon(item)
+            return True
         calls = self._backlog.calls_of(item)
         if self._transactions is not None:
             self._transactions.finished.discard_results(unfinished_records(item))
@@ -320,6 +324,8 @@ class FailurePolicy:
             log_events.HANDLER_RETRIED, item, handler, error, attempt=calls, seconds=round(delay, 3)
         )
         self._report("retried", item, handler, error)
+        if self._locks is not None:
+            self._locks.wait(unfinished_records(item))
         self._backlog.retry_later(entry, delay, calls)
 
     def _abandon(self, entry: Entry, error: BaseException, handler: Handler) -> None:
@@ -464,6 +470,11 @@ class FailurePolicy:
         self, event: LogEvent, item: Item, handler: Handler, error: BaseException, **fields: object
     ) -> None:
         event.write_to(self._log, **log_fields(item, handler.name), **fields, exc_info=error)
+
+
+class LockLostError(Exception):
+    """The lock of the record has passed before its handler was called: another member may have
+    it."""
 
 
 class NotSentError(Exception):

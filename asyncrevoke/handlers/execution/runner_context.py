@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.hooks.observers import Observers
     from asyncrevoke.client.runtime.hooks.recorders import CallRecorder, SessionRecorder
-    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.client.runtime.loop.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.execution.worker_resources import WorkerResources
     from asyncrevoke.handlers.lifespans.partition_lifespans import PartitionLifespans
+    from asyncrevoke.handlers.scheduling.record_source import RecordLocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class RunnerContext:
     ``call_recorder``, ``observers`` and ``recorder`` record calls. ``deadline`` limits how long a
     cancelled runner waits for handlers. Failed records that cannot be written to another topic are
     held until they can be; in a replay, where ``holds_unwritten`` is False, they pause their
-    partition.
+    partition. ``locks`` are those of the records of a share group.
     """
 
     concurrency: int
@@ -59,3 +60,4 @@ class RunnerContext:
     recorder: SessionRecorder | None = None
     deadline: ShutdownDeadline | None = None
     holds_unwritten: bool = True
+    locks: RecordLocks | None = None

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.runtime.loop.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
-    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.handlers.execution.dispatch import Dispatcher
     from asyncrevoke.handlers.policy.batch import Item
     from asyncrevoke.handlers.scheduling.lanes import LaneQueue

@@ -15,7 +15,7 @@ from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
     from asyncrevoke.client.log_events import Log
-    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
+    from asyncrevoke.client.runtime.loop.shutdown_deadline import ShutdownDeadline
 
 # The types of ``Consumer(resources=...)``. A function is called whenever the consumer is entered,
 # so that tests may enter it again.

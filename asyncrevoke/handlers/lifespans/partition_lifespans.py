@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvent
+    from asyncrevoke.client.runtime.loop.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard
     from asyncrevoke.client.runtime.session.session import Session
-    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
 
 LifespanFunction: TypeAlias = Callable[
     [AssignedPartition[Any]], AsyncGenerator[Any] | AbstractAsyncContextManager[Any]

@@ -86,6 +86,23 @@ class TakenRecords(Protocol):
         """End such a pause. Without effect if the partition is lost or released."""
 
 
+class RecordLocks(Protocol):
+    """The locks of acquired records, in a share group: a record whose lock has passed may be with
+    another member, so no handler is called with it, and it is not acknowledged.
+
+    ``complete`` accepts a record, and ``abandon`` releases it. Implemented by
+    :class:`ShareSession`.
+    """
+
+    def begin(self, record: Record) -> bool:
+        """A handler is about to be called with this record; False if its lock has passed."""
+        ...
+
+    def wait(self, records: Sequence[Record]) -> None:
+        """These records wait for the next call of their handler: they are renewed, and use no slot
+        meanwhile."""
+
+
 class RecordSource(TakenRecords, Protocol):
     """The consumer, for a handler runner or a task group.
 

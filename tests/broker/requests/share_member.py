@@ -22,7 +22,7 @@ from asyncrevoke.client.runtime.net.channels import Channels
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import Emit, Notify
-    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
 
 
 def member_id() -> str:
@@ -99,9 +99,9 @@ class ShareMember:
         """Drop all connections at once, as SIGKILL does."""
         await self.driver.aclose()
 
-    async def records(self, count: int, within: float = 30.0) -> list[Record]:
+    async def records(self, count: int, within: float = 30.0) -> list[AcquiredRecord]:
         """The next records, ``count`` or more; fewer when the time is over."""
-        found: list[Record] = []
+        found: list[AcquiredRecord] = []
         deadline = self.driver.now() + within
         while len(found) < count:
             self.driver.wake.clear()
@@ -110,10 +110,10 @@ class ShareMember:
                 break
         return found
 
-    def begin(self, record: Record) -> bool:
+    def begin(self, record: AcquiredRecord) -> bool:
         return self.driver.call(self.core.begin, record)
 
-    def accept(self, record: Record) -> bool:
+    def accept(self, record: AcquiredRecord) -> bool:
         return self.driver.call(self.core.accept, record)
 
     async def idle(self, within: float = 10.0) -> None:

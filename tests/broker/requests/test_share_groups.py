@@ -17,7 +17,7 @@ from asyncrevoke.client.errors import InconsistentGroupError, UnsupportedVersion
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
@@ -45,7 +45,7 @@ async def write(broker: KafkaBroker, topic: str, count: int) -> None:
 async def work(member: ShareMember, seen: Counter[tuple[int, int]], seconds: float = 0.0) -> None:
     """Accept what is delivered until cancelled."""
 
-    async def one(record: Record) -> None:
+    async def one(record: AcquiredRecord) -> None:
         if member.begin(record):
             seen[record.partition, record.offset] += 1
             await asyncio.sleep(seconds)

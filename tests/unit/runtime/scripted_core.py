@@ -361,7 +361,7 @@ def make_parts(
         log=EventLog(),
         listener=ListenerCalls(listener, 300.0),
         owners=owners,
-        status=SessionStatus(own_core, owners, transactions),
+        status=SessionStatus(own_core, owners, transactions, tuple),
         reads=ReadReports(None),
         lifespans=LifespanEvents(),
         transactions=transactions,
@@ -413,7 +413,8 @@ class ScriptedConsumer(Consumer):
                 self._listener,
                 config=self.config,
                 recorder=self.recorder,
-            )
+            ),
+            cast("Core", self.core),
         )
         return self.session
 

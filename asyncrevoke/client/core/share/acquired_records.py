@@ -6,9 +6,15 @@ and not each of these has a record: compaction, markers of transactions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.model import (
+    Record,
+    ShareRecord,
+    TopicPartition,
+    UnreadableRecord,
+    UnreadableShareRecord,
+)
 from asyncrevoke.client.protocol.messages import ErrorCode, FetchedPartition
 from asyncrevoke.client.protocol.record_maker import RecordMaker
 from asyncrevoke.client.protocol.records import CorruptBatch, UnreadableBatch
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.protocol.records import RecordBatch, RecordDecoder
     from asyncrevoke.client.protocol.share_messages import AcquiredRange, ShareFetchedPartition
+
+AcquiredRecord: TypeAlias = ShareRecord | UnreadableShareRecord
 
 
 class ReadRecords(NamedTuple):
@@ -29,9 +37,7 @@ class ReadRecords(NamedTuple):
     corrupt: str = ""
 
 
-def read_acquired(
-    decode: RecordDecoder, topic: str, fetched: ShareFetchedPartition, tracker_id: int
-) -> ReadRecords:
+def read_acquired(decode: RecordDecoder, topic: str, fetched: ShareFetchedPartition) -> ReadRecords:
     """The records of a partition that has acquired ranges, from the first acquired offset on.
 
     A batch that cannot be decoded has an ``UnreadableRecord`` for each acquired offset.
@@ -47,21 +53,19 @@ def read_acquired(
     try:
         for batch in decode(whole, False):
             if batch.next_offset > first and batch.base_offset <= last:
-                records += _decoded(topic, fetched, batch, tracker_id)
+                records += _decoded(topic, fetched, batch)
             end = batch.next_offset
     except CorruptBatch as error:
         return ReadRecords(records, end, str(error))
     return ReadRecords(records, max(end, last + 1))
 
 
-def _decoded(
-    topic: str, fetched: ShareFetchedPartition, batch: RecordBatch, tracker_id: int
-) -> list[Record]:
+def _decoded(topic: str, fetched: ShareFetchedPartition, batch: RecordBatch) -> list[Record]:
     partition, first = fetched.partition.partition, fetched.acquired[0].first_offset
     try:
-        return batch.decode(topic, partition, tracker_id, first)
+        return batch.decode(topic, partition, -1, first)
     except UnreadableBatch as error:
-        maker = RecordMaker(topic, partition, tracker_id)
+        maker = RecordMaker(topic, partition, -1)
         return [
             maker.unreadable(offset, str(error))
             for acquired in fetched.acquired
@@ -70,6 +74,37 @@ def _decoded(
                 min(acquired.last_offset + 1, batch.next_offset),
             )
         ]
+
+
+def acquired(record: Record, acquisition: int, deliveries: int) -> AcquiredRecord:
+    """The record of this acquisition."""
+    if isinstance(record, UnreadableRecord):
+        return UnreadableShareRecord(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            record.timestamp_type,
+            None,
+            None,
+            next_offset=record.next_offset,
+            detail=record.detail,
+            acquisition=acquisition,
+            deliveries=deliveries,
+        )
+    return ShareRecord(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        record.timestamp_type,
+        record.key,
+        record.value,
+        record.headers,
+        record.tracker_id,
+        acquisition,
+        deliveries,
+    )
 
 
 def offsets_without_records(

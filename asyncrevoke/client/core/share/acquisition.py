@@ -48,7 +48,7 @@ class HeldRecord:
 
 
 class Acquisition:
-    """``number`` identifies it among all of this consumer; its records have it as ``tracker_id``.
+    """``number`` identifies it among all of this consumer; its records have it.
 
     ``records`` are those that have not ended, by offset. ``node`` is the leader that has locked
     them, ``lock_timeout`` in seconds.

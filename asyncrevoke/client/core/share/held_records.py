@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
+from asyncrevoke.client.core.share.acquired_records import acquired
 from asyncrevoke.client.core.share.acquisition import Acquisition, HeldRecord
 from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
     from asyncrevoke.client.core.share.reactions import ShareReactions
     from asyncrevoke.client.model import Record
     from asyncrevoke.client.protocol.share_messages import AcquiredRange, TopicIdPartition
@@ -66,9 +68,9 @@ class HeldRecords:
         """All acquired records."""
         return [r for a in self._acquisitions.values() for r in a.records.values()]
 
-    def find(self, record: Record) -> HeldRecord | None:
+    def find(self, record: AcquiredRecord) -> HeldRecord | None:
         """The acquired record; None if its lock has passed or it is acknowledged."""
-        acquisition = self._acquisitions.get(record.tracker_id)
+        acquisition = self._acquisitions.get(record.acquisition)
         return None if acquisition is None else acquisition.records.get(record.offset)
 
     def acquire(
@@ -93,9 +95,10 @@ class HeldRecords:
         records: Iterable[Record],
         ranges: Iterable[AcquiredRange],
         deadline: float,
-    ) -> list[Record]:
+    ) -> list[AcquiredRecord]:
         """Hold these records, which ascend, if they lie in ``ranges``. Returns those that do."""
-        held: list[Record] = []
+        held: list[AcquiredRecord] = []
+        number = acquisition.number
         bounds = iter(ranges)
         bound = next(bounds, None)
         for record in records:
@@ -107,7 +110,7 @@ class HeldRecords:
                 acquisition.records[record.offset] = HeldRecord(
                     acquisition, record.offset, bound.delivery_count, deadline
                 )
-                held.append(record)
+                held.append(acquired(record, number, bound.delivery_count))
         for other in list(self._by_partition[acquisition.partition].values()):
             if other is not acquisition:
                 # The broker has delivered the record again: the former lock has passed.

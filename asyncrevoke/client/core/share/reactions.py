@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
     from asyncrevoke.client.core.share.acquisition import HeldRecord
-    from asyncrevoke.client.model import Record
     from asyncrevoke.client.protocol.messages import ErrorCode
 
 
 class ShareReactions(Protocol):
     """Implemented by :class:`asyncrevoke.client.core.share_core.ShareCore`."""
 
-    def records_acquired(self, now: float, records: Sequence[Record]) -> None:
+    def records_acquired(self, now: float, records: Sequence[AcquiredRecord]) -> None:
         """These records were acquired, and can be started until their locks pass."""
 
     def records_lost(self) -> None:

@@ -457,7 +457,7 @@ class ShareSession:
         if topic is None:
             return  # it was not requested
         acquisition = self._held.acquire(topic, partition, self.node, sent_at, lock_timeout)
-        found = read_acquired(self._decode, topic, fetched, acquisition.number)
+        found = read_acquired(self._decode, topic, fetched)
         if found.corrupt:
             self._delay_partition(now, partition)
             self._outbox.emit(

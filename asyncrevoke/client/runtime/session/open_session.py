@@ -17,7 +17,13 @@ from asyncrevoke.client.model import Value
 from asyncrevoke.client.protocol.records import LARGEST_UNPACKED, RecordDecoder, decode_batches
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
-from asyncrevoke.client.runtime.hooks.observers import Observed, Observer, Observers
+from asyncrevoke.client.runtime.hooks.observers import (
+    Observed,
+    Observer,
+    Observers,
+    PartitionStatus,
+    partition_statuses,
+)
 from asyncrevoke.client.runtime.hooks.rebalance_listener import ListenerCalls, awaits_assignment
 from asyncrevoke.client.runtime.hooks.transactions import TransactionHook
 from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, tick_interval
@@ -36,12 +42,17 @@ if TYPE_CHECKING:
     from random import Random
 
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.io.driven_core import DrivenCore
     from asyncrevoke.client.runtime.hooks.recorders import (
         CallRecorder,
         SessionJournal,
         SessionRecorder,
     )
     from asyncrevoke.client.runtime.net.requests import Requests
+    from asyncrevoke.client.runtime.session.entered_session import EnteredSession
+
+
+_TOLERATED_PART_OF_SESSION = 3
 
 
 class Environment(Value, frozen=True, kw_only=True):
@@ -58,7 +69,7 @@ class Environment(Value, frozen=True, kw_only=True):
     call_recorder: CallRecorder
     jitter: Random
     wall_clock: Callable[[], float]
-    opened: Callable[[Session], None]
+    opened: Callable[[EnteredSession], None]
 
 
 # A list, because tasks of the consumer inherit the variable; opening a session empties it.
@@ -97,64 +108,85 @@ def open_session(
 
     With ``whole_batches`` each of its records is a record batch; see ``decode_batches``.
     """
-    if (override := config_override.get()) is not None:
-        config = override(config)
-    environments = _environments.get()
-    environment = environments.pop() if environments else None
+    config, environment = config_and_environment(config)
     recorder = None
     if journal is not None:
         clock = None if environment is None else environment.wall_clock
         recorder = journal.begin(_journal_facts(config), wall_clock=clock)
-    of_loop, of_thread = _for_two_threads(config)
-    bootstrap = _bootstrap(config, environment)
+    of_loop, of_thread = for_two_threads(config)
+    bootstrap = bootstrap_nodes(config, environment)
     core = _open_core(of_loop, bootstrap, environment, recorder, whole_batches=whole_batches)
     if awaits_assignment(listener):
         core.lifespans.await_listener()
-    hooks = _open_hooks(config, core, listener, observers, recorder)
+    partitions = partial(partition_statuses, core.assignment)
+    hooks = open_hooks(config, core, partitions, listener, observers, recorder)
     requests: Requests = (
         Channels(of_loop, hooks.log) if environment is None else environment.requests
     )
     if recorder is not None:
         requests = recorder.requests(requests)
-    driver = _open_driver(
+    driver = open_driver(
         config,
         core,
         requests,
         hooks,
-        connect=partial(Channels, of_thread, hooks.log) if environment is None else None,
+        _heartbeat_thread(config, core, hooks, of_thread) if environment is None else None,
         jitter=None if environment is None else environment.jitter,
     )
     session = Session(
-        SessionParts(
-            config=config,
-            core=core,
-            driver=driver,
-            requests=requests,
-            bootstrap=bootstrap,
-            hooks=hooks,
-            checks_output_topics=environment is None,
-            uses_threads=environment is None,
-            call_recorder=None if environment is None else environment.call_recorder,
-            wall_clock=time.time if environment is None else environment.wall_clock,
-        )
+        session_parts(config, core, driver, requests, bootstrap, hooks, environment), core
     )
     if environment is not None:
         environment.opened(session)
     return session
 
 
-def _open_hooks(
+def config_and_environment(config: ConsumerConfig) -> tuple[ConsumerConfig, Environment | None]:
+    """The options of the session to open, and the environment of a test if it is in one."""
+    if (override := config_override.get()) is not None:
+        config = override(config)
+    environments = _environments.get()
+    return config, environments.pop() if environments else None
+
+
+def session_parts(
     config: ConsumerConfig,
-    core: Core,
+    core: DrivenCore,
+    driver: Driver,
+    requests: Requests,
+    bootstrap: Sequence[Node],
+    hooks: SessionHooks,
+    environment: Environment | None,
+) -> SessionParts:
+    """The parts of a session; an ``environment`` replaces threads and the machine's clock."""
+    return SessionParts(
+        config=config,
+        core=core,
+        driver=driver,
+        requests=requests,
+        bootstrap=bootstrap,
+        hooks=hooks,
+        checks_output_topics=environment is None,
+        uses_threads=environment is None,
+        call_recorder=None if environment is None else environment.call_recorder,
+        wall_clock=time.time if environment is None else environment.wall_clock,
+    )
+
+
+def open_hooks(
+    config: ConsumerConfig,
+    core: DrivenCore,
+    partitions: Callable[[], tuple[PartitionStatus, ...]],
     listener: object,
     observers: Sequence[Observer],
     recorder: SessionRecorder | None,
 ) -> SessionHooks:
-    """The log, the listener, the observers and the journal of a session."""
+    """The log, the listener, the observers and the journal of a session. ``partitions`` returns the
+    status of each assigned partition."""
     log = EventLog(core, **({} if config.group_id is None else {"group": config.group_id}))
     owners = RecordOwners()
     transactions = TransactionHook()
-    status = SessionStatus(core, owners, transactions)
+    status = SessionStatus(core, owners, transactions, partitions)
     observing = None
     if observers:
         observed = Observed(status.snapshot, group_id=config.group_id, client_id=config.client_id)
@@ -172,26 +204,16 @@ def _open_hooks(
     )
 
 
-def _open_driver(
+def open_driver(
     config: ConsumerConfig,
-    core: Core,
+    core: DrivenCore,
     requests: Requests,
     hooks: SessionHooks,
+    open_heartbeat_thread: Callable[[Driver], HeartbeatThread] | None,
     *,
-    connect: Callable[[], Channels] | None,
     jitter: Random | None,
 ) -> Driver:
-    """The driver; ``connect`` opens the connections of the heartbeat thread, None: without one."""
-    tolerated_lag = config.session_timeout / 3
-    open_heartbeat_thread = None
-    if config.heartbeat_thread and config.group_id is not None and connect is not None:
-        open_heartbeat_thread = partial(
-            HeartbeatThread,
-            connect=connect,
-            core=core,
-            log=hooks.log,
-            blocked_after=2 * tick_interval(tolerated_lag),
-        )
+    """The driver of a session."""
     return Driver(
         core,
         requests,
@@ -199,9 +221,25 @@ def _open_driver(
         hooks.listener,
         hooks.lifespans,
         SessionReactions(hooks),
-        tolerated_lag=tolerated_lag,
+        tolerated_lag=config.session_timeout / _TOLERATED_PART_OF_SESSION,
         open_heartbeat_thread=open_heartbeat_thread,
         jitter=jitter,
+    )
+
+
+def _heartbeat_thread(
+    config: ConsumerConfig, core: Core, hooks: SessionHooks, of_thread: ConsumerConfig
+) -> Callable[[Driver], HeartbeatThread] | None:
+    """A function that makes the heartbeat thread; None: there is none."""
+    if not config.heartbeat_thread or config.group_id is None:
+        return None
+    tolerated_lag = config.session_timeout / _TOLERATED_PART_OF_SESSION
+    return partial(
+        HeartbeatThread,
+        connect=partial(Channels, of_thread, hooks.log),
+        core=core,
+        log=hooks.log,
+        blocked_after=2 * tick_interval(tolerated_lag),
     )
 
 
@@ -215,7 +253,7 @@ def _open_core(
 ) -> Core:
     """The core; with a ``recorder`` of the journal, that one sees what is decoded."""
     if environment is None:
-        decode = _decoder(config, whole_batches=whole_batches)
+        decode = record_decoder(config, whole_batches=whole_batches)
         wall_clock = time.time
     else:
         decode, wall_clock = environment.decode, environment.wall_clock
@@ -229,14 +267,14 @@ def _open_core(
     )
 
 
-def _bootstrap(config: ConsumerConfig, environment: Environment | None) -> Sequence[Node]:
+def bootstrap_nodes(config: ConsumerConfig, environment: Environment | None) -> Sequence[Node]:
     """The addresses to begin with; their ids are negative."""
     if environment is not None:
         return environment.bootstrap
     return [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
 
 
-def _decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDecoder:
+def record_decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDecoder:
     """A decoder that limits the decompressed size of batches."""
     limit = max(LARGEST_UNPACKED, 4 * config.buffer_memory)
     views = config.value_as == "view"
@@ -258,7 +296,7 @@ def _journal_facts(config: ConsumerConfig) -> dict[str, object]:
     }
 
 
-def _for_two_threads(config: ConsumerConfig) -> tuple[ConsumerConfig, ConsumerConfig]:
+def for_two_threads(config: ConsumerConfig) -> tuple[ConsumerConfig, ConsumerConfig]:
     """The configuration for the event loop, and the one for the heartbeat thread."""
     provider = config.sasl_oauth_token_provider
     if provider is None:

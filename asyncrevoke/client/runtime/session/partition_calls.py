@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from asyncrevoke.client.config.checks import time_ago
-from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError, ConsumerClosedError, IllegalStateError
 from asyncrevoke.client.model import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import CommitMode
+    from asyncrevoke.client.runtime.session.entered_session import EnteredSession
     from asyncrevoke.client.runtime.session.session import Session
 
 # What methods of a consumer take as a partition.
@@ -27,19 +28,59 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_SECONDS = range(10**9, 10**11 + 1)
 _LAST = 2**63 - 1
 
+S = TypeVar("S", bound="EnteredSession")
+
 
 class SessionCalls:
-    """Base of a consumer's methods that use its session, which is None before it is entered."""
+    """Base of a consumer's methods that use its session, which is None before it is entered.
 
+    ``_running`` is that of any group; ``_session`` is the same one, unless the group is a share
+    group, which has no partitions to call something for.
+    """
+
+    _running: EnteredSession | None = None
     _session: Session | None = None
+
+    def _entered_in_any_group(self) -> EnteredSession:
+        """The session, also after closing. Raises IllegalStateError before entering."""
+        if self._running is None:
+            raise IllegalStateError(
+                "this consumer is not entered yet: use `async with consumer:` first, or "
+                "`await consumer.start()`"
+            )
+        return self._running
+
+    def _entered_once(self) -> Session:
+        if self._session is None:
+            self._entered_in_any_group()
+            raise ConfigError(
+                "no partition of a share group has an owner, a position or an offset to commit: "
+                "this call is for consumer groups"
+            )
+        return self._session
 
     def _entered(self) -> Session:
         """The session. Raises IllegalStateError before entering and after closing."""
-        raise NotImplementedError
+        return self._not_closing(self._entered_once())
+
+    def _not_closing(self, session: S) -> S:
+        if self._still_open(session).closing:
+            raise ConsumerClosedError(
+                "this consumer is closing: its partitions are released after their final commit, "
+                "and on_partitions_revoked is called after that, when commits, positions and "
+                "pauses cannot change any more; a partition_lifespan exits before the final commit"
+            )
+        return session
 
     def _readable(self) -> Session:
         """The session, for a call that changes nothing: also while the consumer closes."""
-        raise NotImplementedError
+        return self._still_open(self._entered_once())
+
+    def _still_open(self, session: S) -> S:
+        session.check_thread()
+        if session.closed:
+            raise ConsumerClosedError("this consumer is closed: make another one")
+        return session
 
 
 class PartitionCalls(SessionCalls):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.core.core import Core
+    from asyncrevoke.client.core.io.driven_core import DrivenCore
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
@@ -56,7 +56,7 @@ class SessionParts(Value, frozen=True, kw_only=True):
     """
 
     config: ConsumerConfig
-    core: Core
+    core: DrivenCore
     driver: Driver
     requests: Requests
     bootstrap: Sequence[Node]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.runtime.session.session import Session
+    from asyncrevoke.client.runtime.session.entered_session import EnteredSession
 
 # Until the other members have joined, the coordinator confirms nothing.
 _JOINING = (ClassicState.AWAIT_JOIN.value, ClassicState.AWAIT_SYNC.value)
@@ -78,7 +78,7 @@ class Probe(NamedTuple):
 
 def probe(
     config: ConsumerConfig,
-    session: Session | None,
+    session: EnteredSession | None,
     health: Health | None,
     max_handler_age: float | None,
 ) -> Probe:
@@ -96,20 +96,17 @@ class StatusCalls(SessionCalls):
 
     _config: ConsumerConfig
 
-    def _entered_once(self) -> Session:
-        raise NotImplementedError
-
     def _needs_group(self, call: str) -> None:
         raise NotImplementedError
 
     def group_metadata(self) -> GroupMetadata:
         """The identity of this member in its group; generation -1 before it has joined."""
         self._needs_group("group_metadata")
-        return self._readable().core.group_metadata()
+        return self._still_open(self._entered_in_any_group()).group_metadata()
 
     def health(self) -> Health:
         """The state of the consumer, for a health check."""
-        return self._entered_once().status.snapshot().health
+        return self._entered_in_any_group().status.snapshot().health
 
     def probe(self, *, max_handler_age: float | None = None) -> Probe:
         """Liveness and readiness, for an orchestrator; not ready before the consumer is entered.
@@ -117,12 +114,14 @@ class StatusCalls(SessionCalls):
         Not live if a handler runs for more than ``max_handler_age`` seconds, or for more than 5 s
         beyond its ``max_handler_time``.
         """
-        session = self._session
+        session = self._running
         health = None if session is None else self.health()
         return probe(self._config, session, health, max_handler_age)
 
 
-def _why_dead(session: Session, health: Health, max_handler_age: float | None) -> Iterator[str]:
+def _why_dead(
+    session: EnteredSession, health: Health, max_handler_age: float | None
+) -> Iterator[str]:
     failure = health.error if session.failure is None else session.failure
     if failure is not None:
         yield f"it has failed: {type(failure).__name__}, see the log"
@@ -134,7 +133,7 @@ def _why_dead(session: Session, health: Health, max_handler_age: float | None) -
             yield f"{call.handler} has been running for {call.seconds:.0f} s: {where}"
 
 
-def _why_unready(config: ConsumerConfig, session: Session, health: Health) -> Iterator[str]:
+def _why_unready(config: ConsumerConfig, session: EnteredSession, health: Health) -> Iterator[str]:
     if session.stopping:
         yield "it is closing, or closed"
     elif config.group_id is not None:

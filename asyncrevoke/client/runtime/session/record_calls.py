@@ -26,9 +26,6 @@ class RecordCalls(SessionCalls):
 
     _config: ConsumerConfig
 
-    def _entered_once(self) -> Session:
-        raise NotImplementedError
-
     def _reading(self) -> Session:
         raise NotImplementedError
 

@@ -1,77 +1,54 @@
-"""An entered consumer: its steps, and its end."""
+"""An entered consumer that reads alone or in a consumer group: its steps."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
-from asyncrevoke.client.errors import AsyncRevokeError, ConsumerClosedError, IllegalStateError
+from asyncrevoke.client.errors import AsyncRevokeError, IllegalStateError
 from asyncrevoke.client.model import PollResult, Record, TopicPartition
 from asyncrevoke.client.runtime.hooks.application_calls import is_called_by, would_wait
 from asyncrevoke.client.runtime.loop.driver import PollBoundary
-from asyncrevoke.client.runtime.loop.entering import other_event_loop
+from asyncrevoke.client.runtime.session.entered_session import EnteredSession
 from asyncrevoke.client.runtime.session.membership_guard import ConsumerMembership
 from asyncrevoke.client.runtime.session.record_iterator import RecordIterator
-from asyncrevoke.client.runtime.session.shutdown import Shutdown
-from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from asyncrevoke.client.core.commit.returned_records import InFlightLimits
+    from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.core.partition.reader_records import RecordReader
     from asyncrevoke.client.runtime.session.parts import SessionParts
     from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
 # Seconds after which a step yields to the event loop, so that a loop that never awaits does not
 # prevent heartbeats.
 _YIELD_INTERVAL = 0.005
 
 
-class Session:
-    """One core on one event loop, from entering a consumer to closing it.
+class Session(EnteredSession):
+    """The session of a consumer that owns its partitions.
 
     Also the :class:`~asyncrevoke.handlers.scheduling.record_source.RecordSource` of handlers and
     task groups.
     """
 
-    def __init__(self, parts: SessionParts) -> None:
-        self.core = parts.core
-        self._tracker = parts.core.returned_records
-        self.log = parts.hooks.log
-        self.application_log = parts.hooks.log.of_application()
-        self.config = parts.config
-        self.status = parts.hooks.status
-        self.observers = parts.hooks.observers
-        self.recorder = parts.hooks.recorder
-        self.checks_output_topics = parts.checks_output_topics
-        self.uses_threads = parts.uses_threads
-        self.call_recorder = parts.call_recorder
-        self.wall_clock = parts.wall_clock
-        self.requests = parts.requests
-        self.bootstrap = parts.bootstrap
+    # No record has a lock of its own.
+    locks: None = None
+
+    def __init__(self, parts: SessionParts, core: Core) -> None:
+        super().__init__(parts)
+        self.core = core
+        self._tracker = core.returned_records
         self.lifespans = parts.hooks.lifespans
         self.transactions = parts.hooks.transactions
-        self._driver = parts.driver
-        self.listener = parts.hooks.listener
-        self._owners = parts.hooks.owners
-        self._reads = parts.hooks.reads
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._stepping = False
         self._yielded_at = 0.0
-        # One deadline for all waits of the shutdown.
-        self.deadline = ShutdownDeadline(parts.driver.now, parts.config.close_timeout)
-        self.shutdown = Shutdown(parts, self.deadline)
-        self.membership = ConsumerMembership(parts.core, parts.driver)
+        self.membership = ConsumerMembership(core, parts.driver)
         self._reader: RecordIterator | None = None
         self._delays = False
         # The journal's recorder, while a loop of the user's takes the records.
@@ -79,66 +56,14 @@ class Session:
 
     def start(self) -> None:
         """Begin to connect."""
-        if self.observers is not None:
-            self.observers.on_open()
         if self.recorder is not None:
             self.recorder.session_opened(self.core, self._driver.fail)
-        self._driver.start()
+        super().start()
 
     def delay(self, delays: Mapping[str, TopicDelay]) -> None:
         """Deliver the records of these topics when they are due; see ``Core.delay``."""
         self._delays = bool(delays)
         self.core.delay(delays)
-
-    # --- calls of the core -----------------------------------------------------------------------
-
-    def now(self) -> float:
-        """The core's clock in seconds."""
-        return self._driver.now()
-
-    def check_thread(self) -> None:
-        """Raise IllegalStateError unless called in the thread that the consumer was entered in."""
-        if threading.get_ident() != self._thread:
-            raise IllegalStateError(
-                "a consumer belongs to the thread and event loop that it was entered in: from "
-                "another thread use loop.call_soon_threadsafe or asyncio.run_coroutine_threadsafe"
-            )
-
-    def check_loop(self) -> None:
-        """Also raise it unless called in the event loop that the consumer was entered in."""
-        self.check_thread()
-        if asyncio.get_running_loop() is not self._loop:
-            raise other_event_loop()
-
-    def call(
-        self, function: Callable[Concatenate[float, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Call this method of the core with the present time, and carry out what follows. Raises
-        what it raises, or why the consumer has failed."""
-        self.check_thread()
-        if self._driver.error is not None:
-            raise self._driver.error
-        return self._driver.call(function, *args, **kwargs)
-
-    async def ask(
-        self, function: Callable[Concatenate[float, P], int], *args: P.args, **kwargs: P.kwargs
-    ) -> object:
-        """Like :meth:`call`, for a method that numbers a call: wait for its result.
-
-        If cancelled, the request goes on without being waited for.
-        """
-        self.check_loop()
-        if self._driver.error is not None:
-            raise self._driver.error
-        future = self._driver.ask(function, *args, **kwargs)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.cancelled() and not _being_cancelled():
-                raise ConsumerClosedError(
-                    "the consumer was closed while this call waited"
-                ) from None
-            raise
 
     # --- positions -------------------------------------------------------------------------------
 
@@ -311,22 +236,6 @@ class Session:
             failure = self._driver.error
             raise (error if failure is None else failure) from error
 
-    def stop(self) -> None:
-        """End the iterator with its next step, which counts the previous batch. From any thread.
-
-        With handlers, those that run have ``close_timeout`` from now, and the consumer closes.
-        """
-        if threading.get_ident() != self._thread:
-            self._loop.call_soon_threadsafe(self.stop)
-            return
-        if self.shutdown.begun:
-            return
-        if self.shutdown.handlers is not None:
-            self.shutdown.begin()
-        if self._driver.error is None:
-            self.call(self.core.poller.stop)
-            self._driver.wake.set()
-
     # --- RecordSource ----------------------------------------------------------------------------
 
     @property
@@ -418,10 +327,6 @@ class Session:
         """Inside, the caller awaits the library; see :class:`PollBoundary`."""
         return PollBoundary(self.core, self._driver)
 
-    def fail(self, error: BaseException) -> None:
-        """End the consumer: the next step raises the error."""
-        self._driver.fail(error)
-
     # --- lifespans -------------------------------------------------------------------------------
 
     def lifespan_entered(self, instance_id: int) -> None:
@@ -438,9 +343,9 @@ class Session:
 
     # --- counting --------------------------------------------------------------------------------
 
-    def add_owner(self, workers: RecordOwner) -> None:
+    def add_owner(self, owner: RecordOwner) -> None:
         """Inform this owner of records about lost partitions; a task group also of each result."""
-        if self._owners.add(workers):
+        if self._owners.add(owner):
             # The next step counts the records that no task has.
             self._tracker.track(one_by_one=True, next_poll_completes=True)
 
@@ -451,47 +356,11 @@ class Session:
             self._reads.read_by(self._reader)
         return self._reader
 
-    # --- the way out -----------------------------------------------------------------------------
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The error that has ended the consumer or its handlers; None if there is none."""
-        handlers = self.shutdown.handlers
-        if handlers is not None and handlers.done() and not handlers.cancelled():
-            error = handlers.exception()
-            return self._driver.error if error is None else error
-        return self._driver.error
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the consumer has ended by itself: its partitions are lost."""
-        return self._driver.error is not None
-
-    @property
-    def closing(self) -> bool:
-        """Whether the consumer rejects calls because it is closing or closed."""
-        return self.shutdown.closing
-
-    @property
-    def closed(self) -> bool:
-        """Whether the consumer has closed: no request is sent any more."""
-        return self.closing and self._driver.stopped
+    # --- handlers --------------------------------------------------------------------------------
 
     def wait_for(self, handlers: asyncio.Task[None]) -> None:
         """Let closing wait for the task that runs the handlers."""
-        self.shutdown.handlers = handlers
+        super().wait_for(handlers)
         self._loop_recorder = None
         self._tracker.track(one_by_one=True)
-
-    async def aclose(self, *, graceful: bool = True) -> None:
-        """Close within ``close_timeout``; see :meth:`Shutdown.aclose`."""
-        self.check_loop()
-        if graceful and is_called_by(self.membership, self.listener):
-            raise would_wait("aclose()", "call consumer.stop() instead, and return")
-        self._reads.report()
-        await self.shutdown.aclose(graceful=graceful)
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+        self.core.poll_for_handlers()

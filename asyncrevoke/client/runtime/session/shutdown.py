@@ -10,8 +10,8 @@ from asyncrevoke.client.core.io.deadline import CALLBACKS, URGENT_CLOSE, Deadlin
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.runtime.loop.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.client.runtime.session.parts import SessionParts
-    from asyncrevoke.client.runtime.session.shutdown_deadline import ShutdownDeadline
 
 # Handlers that one log line names.
 _NAMED = 20
@@ -118,7 +118,7 @@ class Shutdown:
         try:
             try:
                 if self._driver.error is None:
-                    self._driver.call(self._core.poller.stop)
+                    self._driver.call(self._core.stop)
                     self._driver.wake.set()
                     await self._wait_for_loop(caller, deadline.work)
                 await self._wait_for_handlers(deadline.work)

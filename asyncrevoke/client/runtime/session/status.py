@@ -10,12 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.model import BlockingRecord, RunningHandler, Value
-from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot, partition_statuses
+from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from asyncrevoke.client.core.core import Core
+    from asyncrevoke.client.core.io.driven_core import DrivenCore
+    from asyncrevoke.client.runtime.hooks.observers import PartitionStatus
     from asyncrevoke.client.runtime.hooks.transactions import TransactionHook
     from asyncrevoke.client.runtime.session.record_owners import RecordOwners
 
@@ -64,10 +65,18 @@ class RunningCalls:
 
 
 class SessionStatus:
-    """Asks the core and the owners of records; belongs to the event loop's thread."""
+    """Asks the core and the owners of records; belongs to the event loop's thread. ``partitions``
+    returns the status of each assigned partition."""
 
-    def __init__(self, core: Core, owners: RecordOwners, transactions: TransactionHook) -> None:
+    def __init__(
+        self,
+        core: DrivenCore,
+        owners: RecordOwners,
+        transactions: TransactionHook,
+        partitions: Callable[[], tuple[PartitionStatus, ...]],
+    ) -> None:
         self._core = core
+        self._partitions = partitions
         self._transactions = transactions
         self._owners = owners
         self._loop = asyncio.get_running_loop()
@@ -101,4 +110,4 @@ class SessionStatus:
             running=self.running(),
             transactions=None if writer is None else writer.progress(),
         )
-        return ConsumerSnapshot(now, health, partition_statuses(self._core.assignment))
+        return ConsumerSnapshot(now, health, self._partitions())

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from unit.core.membership.share.share_broker import Member, World
 
-    from asyncrevoke.client.model import Record
+    from asyncrevoke.client.core.share.acquired_records import AcquiredRecord as Record
 
 # The record, and the ends of its call: what to do, after how many seconds.
 Plan: TypeAlias = "Callable[[Record], list[tuple[str, float]]]"
@@ -51,7 +51,7 @@ class Application:
             self._begin(record, self.plan(record))
 
     def _key(self, record: Record) -> tuple[int, int, int]:
-        return record.partition, record.offset, record.tracker_id
+        return record.partition, record.offset, record.acquisition
 
     def _begin(self, record: Record, steps: list[tuple[str, float]]) -> None:
         if not self.member.call(self.member.core.begin, record):

@@ -26,6 +26,7 @@ from asyncrevoke.client.protocol.share_messages import AcknowledgeType, ShareFet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
     from asyncrevoke.client.core.share.acquisition import HeldRecord
     from asyncrevoke.client.model import Record
     from asyncrevoke.client.protocol.messages import Request
@@ -228,7 +229,7 @@ def _records_beyond_ranges(patch: pytest.MonkeyPatch) -> None:
         records: Iterable[Record],
         ranges: Sequence[AcquiredRange],
         deadline: float,
-    ) -> list[Record]:
+    ) -> list[AcquiredRecord]:
         first, last = ranges[0], ranges[-1]
         whole = type(first)(
             first_offset=first.first_offset,

@@ -1,0 +1,73 @@
+"""Creates the parts of an entered consumer of a share group."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import TYPE_CHECKING
+
+from asyncrevoke.client.core.share_core import ShareCore
+from asyncrevoke.client.runtime.net.channels import Channels
+from asyncrevoke.client.runtime.session.open_session import (
+    bootstrap_nodes,
+    config_and_environment,
+    open_driver,
+    open_hooks,
+    record_decoder,
+    session_parts,
+)
+from asyncrevoke.client.runtime.share.share_session import ShareSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.runtime.hooks.observers import Observer
+    from asyncrevoke.client.runtime.net.requests import Requests
+
+
+def open_share_session(
+    config: ConsumerConfig,
+    topics: Iterable[str],
+    observers: Sequence[Observer] = (),
+    *,
+    slots: int,
+) -> ShareSession:
+    """A session on the running event loop, not started yet: a new member of the share group.
+
+    At most ``slots`` records are acquired that run or are about to.
+    """
+    config, environment = config_and_environment(config)
+    bootstrap = bootstrap_nodes(config, environment)
+    core = ShareCore(
+        config,
+        bootstrap,
+        record_decoder(config, whole_batches=False) if environment is None else environment.decode,
+        topics,
+        member_id=_member_id(),
+        concurrency=slots,
+        max_in_flight=config.max_in_flight,
+    )
+    hooks = open_hooks(config, core, tuple, None, observers, None)
+    requests: Requests = (
+        Channels(config, hooks.log) if environment is None else environment.requests
+    )
+    driver = open_driver(
+        config,
+        core,
+        requests,
+        hooks,
+        None,
+        jitter=None if environment is None else environment.jitter,
+    )
+    session = ShareSession(
+        session_parts(config, core, driver, requests, bootstrap, hooks, environment), core
+    )
+    if environment is not None:
+        environment.opened(session)
+    return session
+
+
+def _member_id() -> str:
+    """A random id of 22 characters; brokers take at most 36."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
