@@ -22,10 +22,11 @@ SLACK = 10.0
 # Where no fault may cost a session, it is long enough for a machine that is busy.
 _LONG_SESSION: dict[str, Any] = {"session_timeout": 15.0}
 SELECTION: list[tuple[ProtocolName, int, tuple[str, ...], dict[str, Any]]] = [
-    ("cooperative", 1, ("leave", "kill", "cut"), {}),
-    ("consumer", 1, ("black-hole", "long-freeze"), {}),
+    ("consumer", 1, ("kill", "black-hole"), {}),
 ]
 VARIANTS: list[tuple[ProtocolName, int, tuple[str, ...], dict[str, Any]]] = [
+    ("cooperative", 1, ("leave", "kill", "cut"), {}),
+    ("consumer", 1, ("black-hole", "long-freeze"), {}),
     ("eager", 1, ("hang", "raise", "refuse", "leave"), _LONG_SESSION),
     ("cooperative", 3, ("black-hole", "broker-kill"), _LONG_SESSION),
 ]

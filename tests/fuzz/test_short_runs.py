@@ -15,15 +15,15 @@ pytestmark = [
 ]
 
 _SEED = 17
-# All targets together may take a minute on two cores.
-_USUAL = 10_000
+# All targets together may take 20 s on two cores.
+_USUAL = 3_000
 _INPUTS = {
-    "completion_maps": 2_000,
-    "core": 5_000,
-    "dispatch": 3_000,
-    "growth": 40,
-    "producing": 500,
-    "stored_files": 2_000,
+    "completion_maps": 700,
+    "core": 1_500,
+    "dispatch": 1_000,
+    "growth": 20,
+    "producing": 150,
+    "stored_files": 700,
 }
 
 

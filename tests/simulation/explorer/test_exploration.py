@@ -9,9 +9,18 @@ from simulation.explorer.exploration import Limits, explore, run_path
 from simulation.explorer.path import Choice, Deviation, Path
 from simulation.explorer.small_worlds import WORLDS, SmallWorld
 
+# The default run has each protocol once, and transactions once.
+_REPEATED = ("classic", "kip848-transactions")
+
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(world, id=name, marks=[pytest.mark.variant] if name in _REPEATED else [])
+        for name, world in WORLDS.items()
+    ],
+)
 def test_all_paths_with_one_deviation_keep_every_invariant(world: SmallWorld) -> None:
     # `tox -e explore` lets something wait for more events as well.
     bounds = dataclasses.replace(world.bounds, longest_wait=1)

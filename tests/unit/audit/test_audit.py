@@ -34,6 +34,18 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.reading import read_journal
 
 EXACT = [pytest.param(True, marks=pytest.mark.variant), False]
+# Without hashes of all records, anomalies of other kinds are found as with them:
+# proof/test_injected_at_random.py has each kind.
+LESS_HASHED = [
+    pytest.param(
+        case,
+        id=case.name,
+        marks=[]
+        if any(kind.startswith("content_") for kind, *_ in case.found)
+        else [pytest.mark.variant],
+    )
+    for case in CASES
+]
 
 
 def test_a_clean_run_passes(tmp_path: Path) -> None:
@@ -59,7 +71,7 @@ def test_an_anomaly_is_found_where_it_is_and_nothing_else(tmp_path: Path, case: 
 
 
 @pytest.mark.parametrize("exact", EXACT, ids=["exact", "by fingerprints"])
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize("case", LESS_HASHED)
 def test_without_hashes_all_but_content_is_found(
     tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +89,7 @@ def test_without_hashes_all_but_content_is_found(
 
 
 @pytest.mark.parametrize("exact", EXACT, ids=["exact", "by fingerprints"])
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize("case", LESS_HASHED)
 def test_by_batches_the_same_is_found_where_batches_are_the_same(
     tmp_path: Path, case: Injected, exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
