@@ -23,6 +23,7 @@ _INPUTS = {
     "dispatch": 1_000,
     "growth": 20,
     "producing": 150,
+    "share_frames": 300,
     "stored_files": 700,
 }
 

@@ -9,7 +9,7 @@ kafka-python reads what is accepted with the same values.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from wire.frames import response_frames, second_codec
 from wire.frames.entity_requests import ENTITY_REQUESTS
@@ -18,23 +18,32 @@ from asyncrevoke.client.protocol import codec, guard
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
 
-_SPOKEN = [(kind, version) for kind in ENTITY_REQUESTS for version in codec.versions(kind)]
+    from asyncrevoke.client.protocol.messages import EntityRequest
+
+    Spoken: TypeAlias = tuple[type[EntityRequest[Any]], int]
+
+_SPOKEN: list[Spoken] = [
+    (kind, version) for kind in ENTITY_REQUESTS for version in codec.versions(kind)
+]
 _AFTER_CORRELATION = 4
 
 
 class EntityFrames:
-    """Builds frames with random legal values, most of them damaged then."""
+    """Builds frames with random legal values, most of them damaged then. ``spoken``: of which
+    requests and versions; all if left out."""
 
     name: ClassVar[str] = "entity_frames"
 
-    def __init__(self) -> None:
+    def __init__(self, spoken: Sequence[Spoken] = ()) -> None:
         self.counts: Counter[str] = Counter()
+        self._spoken = spoken or _SPOKEN
 
     def generate(self, random: random.Random) -> bytes:
         """Build a legal frame, and damage it in four cases of five."""
-        index = random.randrange(len(_SPOKEN))
-        frame = response_frames.frame(*_SPOKEN[index], random)
+        index = random.randrange(len(self._spoken))
+        frame = response_frames.frame(*self._spoken[index], random)
         if random.random() < 0.8:
             head, rest = frame[:_AFTER_CORRELATION], frame[_AFTER_CORRELATION:]
             frame = head + response_frames.damage(rest, random)
@@ -44,7 +53,7 @@ class EntityFrames:
         """Decode the frame."""
         if not data:
             return
-        kind, version = _SPOKEN[data[0] % len(_SPOKEN)]
+        kind, version = self._spoken[data[0] % len(self._spoken)]
         frame = data[1:]
         try:
             decoded = codec.decode_response(kind, version, frame, None)

@@ -11,7 +11,7 @@ values.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 import msgspec
 from wire.frames import response_frames, second_codec
@@ -21,10 +21,13 @@ from asyncrevoke.client.protocol import codec, guard, messages
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
 
     from asyncrevoke.client.protocol.messages import Request
 
-_SPOKEN = [
+    Spoken: TypeAlias = tuple[type[Request], int]
+
+_SPOKEN: list[Spoken] = [
     (kind, version)
     for kind in (*codec.REQUESTS, *codec.OPENING_REQUESTS)
     for version in codec.versions(kind)
@@ -65,17 +68,19 @@ _HEADERS = (
 
 
 class Frames:
-    """Builds frames with random legal values, most of them damaged then."""
+    """Builds frames with random legal values, most of them damaged then. ``spoken``: of which
+    requests and versions; all if left out."""
 
     name: ClassVar[str] = "frames"
 
-    def __init__(self) -> None:
+    def __init__(self, spoken: Sequence[Spoken] = ()) -> None:
         self.counts: Counter[str] = Counter()
+        self._spoken = spoken or _SPOKEN
 
     def generate(self, random: random.Random) -> bytes:
         """Build a legal frame, and damage it in four cases of five."""
-        index = random.randrange(len(_SPOKEN))
-        kind, version = _SPOKEN[index]
+        index = random.randrange(len(self._spoken))
+        kind, version = self._spoken[index]
         frame = response_frames.frame(kind, version, random)
         damage = random.random()
         if damage < 0.1:
@@ -89,7 +94,7 @@ class Frames:
         """Decode the frame."""
         if not data:
             return
-        kind, version = _SPOKEN[(data[0] & ~_REQUEST_AT_HAND) % len(_SPOKEN)]
+        kind, version = self._spoken[(data[0] & ~_REQUEST_AT_HAND) % len(self._spoken)]
         request = _REQUESTS.get(kind) if data[0] & _REQUEST_AT_HAND else None
         frame = data[1:]
         try:
