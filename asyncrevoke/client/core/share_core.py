@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
+from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import CompleteRequest, Effect, Event, Node
 from asyncrevoke.client.core.io.link_silence import silence_timeout_of
 from asyncrevoke.client.core.io.outbox import Outbox
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 _CLOSE_TIMER = "share-close"
 _RELEASE_TIMER = "share-release"
+_LEADERS_TIMER = "share-leaders"
+_FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 5.0
 # A fetch waits until so many slots are free, so that it does not fetch a batch for each record.
 _PART_OF_SLOTS = 4
 _STATES = {
@@ -49,6 +53,10 @@ _STATES = {
     AcknowledgeType.REJECT: RecordTransition.REJECT,
     AcknowledgeType.RELEASE: RecordTransition.RELEASE,
 }
+
+
+def _fetched_at(session: ShareSession) -> float:
+    return session.fetched_at
 
 
 class ShareCore:
@@ -88,6 +96,9 @@ class ShareCore:
         self._ready: list[AcquiredRecord] = []
         self._errors: list[Exception] = []
         self.fatal: FatalError | None = None
+        # For metadata, while an assigned partition has no known leader.
+        self._leader_backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+        self._leaders_due = False
         # Records to release, by the time when that is due.
         self._releases: list[tuple[float, int, HeldRecord]] = []
         self._order = count()
@@ -131,11 +142,15 @@ class ShareCore:
 
     def _plan(self, now: float) -> None:
         may_acquire = not self.stopping and self.membership.may_acquire(now)
-        sessions = list(self._sessions.values())
+        # Who has fetched last comes last: with fewer slots than brokers, each has its turn.
+        sessions = sorted(self._sessions.values(), key=_fetched_at)
         idle = sum(1 for session in sessions if not session.reserved and session.fetched)
         for session in sessions:
             if not session.fetched and session.is_idle:
                 session.close()
+                if session.is_closed:
+                    del self._sessions[session.node]
+                    continue
             session.plan(now, self._room(idle), may_acquire=may_acquire)
 
     def _room(self, sessions: int) -> int:
@@ -174,7 +189,7 @@ class ShareCore:
                 if topic is None
                 else self.cluster.leader(TopicPartition(topic, partition.partition))
             )
-            if topic is None or leader is None:
+            if topic is None or leader is None or self.cluster.is_missing(topic):
                 unknown = True
                 continue
             node = leader[0]
@@ -183,7 +198,7 @@ class ShareCore:
                 if other.node != node and partition in other.fetched:
                     other.acknowledgements.drop(partition)
                     self.held.lose_partition(partition, "the leader has moved")
-        for node in fetched.keys() - self._sessions.keys():
+        for node in [node for node in fetched if node not in self._sessions]:
             self._sessions[node] = ShareSession(
                 self.outbox,
                 self._config,
@@ -195,8 +210,16 @@ class ShareCore:
             )
         for node, session in self._sessions.items():
             session.set_partitions(fetched.get(node, {}))
-        if unknown:
-            self.cluster.refresh(now, "a partition of the share group has no known leader")
+        if not unknown:
+            self._leader_backoff.succeeded()
+        elif not self._leaders_due:
+            self._leaders_due = True
+            at = now + self._leader_backoff.failed()
+            self.outbox.set_timer(_LEADERS_TIMER, at, self._ask_for_leaders)
+
+    def _ask_for_leaders(self, now: float) -> None:
+        self._leaders_due = False
+        self.cluster.refresh(now, "a partition of the share group has no known leader")
 
     def group_left(self) -> None:
         self._left = True
@@ -259,6 +282,13 @@ class ShareCore:
 
     def leader_unknown(self, now: float, reason: str) -> None:
         self.cluster.refresh(now, reason)
+
+    def is_leader(self, node: Node, partition: TopicIdPartition) -> bool:
+        topic = self.cluster.names_by_id().get(partition.topic_id)
+        if topic is None or self.cluster.is_missing(topic):
+            return False
+        leader = self.cluster.leader(TopicPartition(topic, partition.partition))
+        return leader is not None and leader[0] == node
 
     def session_ended(self) -> None:
         for node in [n for n, s in self._sessions.items() if s.is_closed and not s.fetched]:
@@ -426,6 +456,8 @@ class ShareCore:
             if now >= deadline.commits and not session.is_closed:
                 session.leave()
         if all(session.is_closed for session in self._sessions.values()):
+            for session in self._sessions.values():
+                session.give_up()
             self._leave(now, deadline)
         else:
             self.outbox.set_timer(_CLOSE_TIMER, deadline.commits, self._close_timer)

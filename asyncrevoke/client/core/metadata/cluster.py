@@ -175,6 +175,12 @@ class ClusterMetadata:
         known = self._topics.get(topic)
         return self._responded_to >= request and known is not None and known.missing_since is None
 
+    def is_missing(self, topic: str) -> bool:
+        """Whether the last response lacks this topic or some of its partitions, or it is
+        unknown."""
+        known = self._topics.get(topic)
+        return known is None or known.missing_since is not None
+
     def last_response_names(self, topics: frozenset[str]) -> bool:
         """Whether the last response names all of these topics, be it as unknown."""
         return self.named_topics is None or topics <= self.named_topics

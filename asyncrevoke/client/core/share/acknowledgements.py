@@ -151,9 +151,10 @@ class Acknowledgements:
         while pending.alone:
             if pending.alone[0].type is AcknowledgeType.RENEW and not renewals:
                 return []
-            candidate = pending.alone.popleft()
-            if (live := _live(candidate)) is not None:
-                return [live]
+            live = _live(pending.alone.popleft())
+            if live:
+                pending.alone.extendleft(reversed(live[1:]))
+                return live[:1]
         entries = [
             (offset, offset, kind, record)
             for offset, (kind, record) in pending.ends.items()
@@ -241,23 +242,19 @@ class Acknowledgements:
                         self._held.change(record, RecordTransition.NO_RESPONSE)
 
 
-def _live(taken: AcknowledgedRange) -> AcknowledgedRange | None:
-    """The range without records at its ends whose locks have passed meanwhile; None if there are
-    none left."""
+def _live(taken: AcknowledgedRange) -> list[AcknowledgedRange]:
+    """The range without records whose locks have passed meanwhile: each part between them."""
     if taken.type is AcknowledgeType.GAP:
-        return taken
+        return [taken]
     if taken.type is AcknowledgeType.RENEW:
         live = [r for r in taken.records if r.can(RecordTransition.RELEASE)]
     else:
         live = [r for r in taken.records if r.state is _ENDING[taken.type]]
     if len(live) == len(taken.records):
-        return taken
-    if not live:
-        return None
-    # What is lost lies between others only if their locks differ: it is refused, and then halved.
-    return taken._replace(
-        first_offset=live[0].offset, last_offset=live[-1].offset, records=tuple(live)
-    )
+        return [taken]
+    # The member may have acquired one that is lost again: no range covers it.
+    entries = [(r.offset, r.offset, taken.type, r) for r in live]
+    return [part._replace(alone=True) for part in _merged(entries)]
 
 
 def _merged(

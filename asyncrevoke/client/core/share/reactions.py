@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
     from asyncrevoke.client.core.share.acquisition import HeldRecord
     from asyncrevoke.client.protocol.messages import ErrorCode
+    from asyncrevoke.client.protocol.share_messages import TopicIdPartition
 
 
 class ShareReactions(Protocol):
@@ -26,6 +28,10 @@ class ShareReactions(Protocol):
 
     def leader_unknown(self, now: float, reason: str) -> None:
         """The leader of a partition has moved: request metadata."""
+
+    def is_leader(self, node: Node, partition: TopicIdPartition) -> bool:
+        """Whether the last metadata response names this broker as the leader of the partition."""
+        ...
 
     def session_ended(self) -> None:
         """A session was closed as intended."""

@@ -113,12 +113,16 @@ class ShareSession:
         self._partitions: set[TopicIdPartition] = set()
         self._epoch = OPEN_SESSION
         self._outstanding: _Outstanding | None = None
+        # When it has sent its last fetch that may acquire something.
+        self.fetched_at = float("-inf")
         self._not_before = float("-inf")
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         # Partitions that are not fetched before a time, and how long the next delay is.
         self._delayed: dict[TopicIdPartition, float] = {}
         self._delays: dict[TopicIdPartition, Backoff] = {}
         self._closing = False
+        # Whether it is opened only when metadata has come.
+        self._awaits_metadata = False
 
     @property
     def _timer(self) -> str:
@@ -140,12 +144,27 @@ class ShareSession:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended, and nothing is outstanding."""
-        return self.state is SessionState.CLOSED and self._outstanding is None
+        """Whether it has ended, and nothing is outstanding or can be sent."""
+        return (
+            self.state is SessionState.CLOSED
+            and self._outstanding is None
+            and not self._to_acknowledge
+        )
+
+    @property
+    def _to_acknowledge(self) -> frozenset[TopicIdPartition]:
+        """The partitions with acknowledgements for which a session can be opened: an unknown topic
+        would fail it, after records of other partitions were acquired."""
+        return frozenset(
+            partition
+            for partition in self.acknowledgements.partitions
+            if self._reactions.is_leader(self.node, partition)
+        )
 
     def set_partitions(self, partitions: Mapping[TopicIdPartition, str]) -> None:
         """Fetch these from now on, with the names of their topics."""
         self.fetched = partitions
+        self._awaits_metadata = False
         if partitions:
             self._closing = False
         self._names.update(partitions)
@@ -157,7 +176,7 @@ class ShareSession:
 
     def plan(self, now: float, room: int, *, may_acquire: bool) -> None:
         """Send what is due: acknowledgements, and a fetch of at most ``room`` records."""
-        if self._outstanding is not None:
+        if self._outstanding is not None or self._awaits_metadata:
             return
         if now < self._not_before:
             self._outbox.set_timer(self._timer, self._not_before, self._wake)
@@ -165,11 +184,9 @@ class ShareSession:
         due = self._due(now)
         wants = may_acquire and not self._closing and bool(due)
         match self.state:
-            case SessionState.CLOSED if self._closing and not self.acknowledgements:
-                pass
-            case SessionState.CLOSED if wants or self.acknowledgements:
+            case SessionState.CLOSED if wants or self._to_acknowledge:
                 self._open(now, due if wants else {}, max(room, 1))
-            case SessionState.OPEN if self._closing and not self.acknowledgements.renews:
+            case SessionState.OPEN if self._closing and not self.acknowledgements:
                 self._close(now)
             case SessionState.OPEN:
                 self._continue(now, due, room if wants else 0)
@@ -195,7 +212,7 @@ class ShareSession:
         self._epoch = OPEN_SESSION
         self._partitions.clear()
         # To acknowledge what was acquired before, a session needs a partition.
-        partitions = frozenset(due) or frozenset(self.acknowledgements.partitions)
+        partitions = frozenset(due) or self._to_acknowledge
         wanted = min(room, _OPENED_BATCH) if due else 0
         self._fetch(now, {}, partitions, frozenset(), wanted, wait=0.0)
 
@@ -271,6 +288,8 @@ class ShareSession:
         self._outbox.cancel_timer(self._timer)
         sent = _Outstanding(now, request.session_epoch, taken, added, forgotten, wanted)
         self._outstanding = sent
+        if wanted:
+            self.fetched_at = now
         self._outbox.send(
             request,
             self.node,
@@ -282,14 +301,14 @@ class ShareSession:
     # --- closing -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Acquire nothing more. The next :meth:`plan` closes it, with its acknowledgements."""
+        """Acquire nothing more. :meth:`plan` closes it, after its acknowledgements."""
         self._closing = True
 
     def _close(self, now: float) -> None:
-        """Send the last acknowledgements; what is still acquired is released."""
+        """What is still acquired is released. All acknowledgements have been sent before: one that
+        is refused would cost others theirs, which are released at once."""
         self._transition(SessionTransition.CLOSE)
-        taken = self.acknowledgements.take(lambda _: True, renewals=False)
-        self._acknowledge(now, taken, CLOSE_SESSION)
+        self._acknowledge(now, {}, CLOSE_SESSION)
 
     # --- responses -----------------------------------------------------------------------------
 
@@ -352,10 +371,9 @@ class ShareSession:
             self.acknowledgements.returned(partition, ranges)
         self._transition(SessionTransition.EPOCH_UNKNOWN)
         if action is SessionErrorAction.OPEN_LATER:
+            self._awaits_metadata = True
             self._reactions.leader_unknown(now, f"ShareFetch: {error.name}")
             self._delay(now)
-        if self._closing:
-            self._give_up()
 
     def _connection_lost(self, now: float, sent: _Outstanding, why: str) -> None:
         """The session has ended with its connection, and so have all locks."""
@@ -368,8 +386,8 @@ class ShareSession:
         self._reactions.leader_unknown(now, f"broker {self.node.node_id} does not respond")
         self._delay(now)
 
-    def _give_up(self) -> None:
-        """While closing, a session is not opened again: what is acquired returns by itself."""
+    def give_up(self) -> None:
+        """Send no more acknowledgements: what is acquired returns by itself."""
         self.acknowledgements.clear()
         self._held.lose_node(self.node, "the session has ended while closing")
 
@@ -381,7 +399,7 @@ class ShareSession:
                 self.acknowledgements.no_response(ranges)
         self._outbox.put(ResetConnection(self.node, Channel.SHARE))
         self._transition(SessionTransition.CONNECTION_LOST)
-        self._give_up()
+        self.give_up()
 
     def _transition(self, transition: SessionTransition) -> None:
         self.state = SESSION_TRANSITIONS[self.state, transition]
