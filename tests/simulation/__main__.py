@@ -1,6 +1,7 @@
 """Run schedules and print the failures: ``python -m simulation``, with ``tests`` on PYTHONPATH.
 
-``python -m simulation explore`` runs all paths of small worlds instead.
+``python -m simulation explore`` runs all paths of small worlds instead, ``python -m simulation
+share`` schedules of share groups.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from simulation.runner import run, run_many, shrink
 from simulation.schedules.partition_states import draw_with_lifespans
 from simulation.schedules.schedule import Disturbance, GroupMode, draw
 from simulation.schedules.transactional_schedules import draw_with_transactions
+from simulation.share import command as share_command
 
 _SEEDS_A_DAY = 100_000
 
@@ -37,7 +39,8 @@ def _parse() -> argparse.Namespace:
         prog="python -m simulation",
         description="Run seeded schedules of a simulated cluster; see what breaks.",
         epilog="example: PYTHONPATH=.:tests python -m simulation --seeds 0:1000 --processes 2. "
-        "With 'explore' as first argument, it runs all paths of small worlds: see explore --help.",
+        "With 'explore' as first argument, it runs all paths of small worlds, with 'share' "
+        "schedules of share groups: see explore --help and share --help.",
     )
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument(
@@ -75,6 +78,8 @@ def main() -> int:
     """Run, print, and return the exit code: 1 if a schedule failed."""
     if sys.argv[1:2] == ["explore"]:
         return command.main(sys.argv[2:])
+    if sys.argv[1:2] == ["share"]:
+        return share_command.main(sys.argv[2:], _seeds, _of_today)
     options = _parse()
     mode = GroupMode(options.protocol) if options.protocol else None
     disturbance = Disturbance(options.faults) if options.faults else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from asyncrevoke.client.model import Record, TopicPartition
@@ -69,8 +70,16 @@ class PartitionLog:
             size += max(batch.records, 1) * BYTES_PER_RECORD
             if taken and size > max_bytes:
                 break
-            taken.append(_HEADER.pack(*_fields(batch)))
+            taken.append(self.pack(batch))
         return b"".join(taken)
+
+    def pack(self, batch: LoggedBatch) -> bytes:
+        """A batch as it is in responses."""
+        return _HEADER.pack(*_fields(batch))
+
+    def batches_from(self, offset: int) -> Iterator[LoggedBatch]:
+        """The batches from the one that contains ``offset`` on."""
+        return islice(self._batches, bisect_right(self._ends, offset), None)
 
     def offset_at(self, timestamp: int) -> tuple[int, int]:
         """The offset that ListOffsets finds for a timestamp (ms), and the time of its record."""

@@ -1,0 +1,75 @@
+"""Schedules in which the core of a share group once failed, each with the rule that it lacked."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from simulation.share.share_run import run_share
+from simulation.share.share_schedule import (
+    HandlerPlan,
+    ShareDisturbance,
+    ShareIncident,
+    ShareIncidentKind,
+    ShareMemberPlan,
+    ShareSchedule,
+)
+
+QUICK = HandlerPlan(usual=0.01, longest=1.0, slow=0.0)
+ONE_MEMBER = ShareSchedule(
+    seed=0,
+    disturbance=ShareDisturbance.CALM,
+    brokers=1,
+    topics=(1,),
+    duration=4.0,
+    members=(ShareMemberPlan(0.0, 8, 16, QUICK),),
+    incidents=(),
+    lock=6.0,
+    delivery_limit=5,
+    locks=2000,
+    renews=True,
+    from_earliest=True,
+    fails_whole=False,
+    session_timeout=9.0,
+    produce_every=0.2,
+)
+
+
+def test_with_one_slot_all_brokers_have_their_turn() -> None:
+    one_slot = (ShareMemberPlan(0.0, 1, 1, QUICK),)
+    schedule = dataclasses.replace(ONE_MEMBER, brokers=3, topics=(3,), members=one_slot)
+    assert run_share(schedule).failure is None
+
+
+def test_a_deleted_topic_burns_one_delivery_of_others_at_the_most() -> None:
+    deleted = ShareIncident(2.0, ShareIncidentKind.DELETE, 0, 30.0)
+    for seed in range(4):
+        schedule = dataclasses.replace(
+            ONE_MEMBER,
+            seed=seed,
+            disturbance=ShareDisturbance.FAULTS,
+            topics=(1, 2),
+            incidents=(deleted,),
+            fails_whole=True,
+        )
+        outcome = run_share(schedule)
+        assert outcome.failure is None
+        # One when it is deleted; then it is opened without what metadata lacks.
+        assert outcome.counts["sessions opened"] <= 3
+
+
+def test_what_is_accepted_is_acknowledged_before_a_member_leaves() -> None:
+    """Also if its session has ended just before: locks are of the member, not of the session."""
+    for seed in range(8):
+        schedule = dataclasses.replace(
+            ONE_MEMBER,
+            seed=seed,
+            disturbance=ShareDisturbance.FAULTS,
+            produce_every=0.05,
+            incidents=(
+                ShareIncident(3.0, ShareIncidentKind.EVICT, 0, 0.0),
+                ShareIncident(3.0, ShareIncidentKind.LEAVE, 0, 0.0),
+            ),
+        )
+        outcome = run_share(schedule)
+        assert outcome.failure is None
+        assert outcome.counts["lost"] == outcome.counts["unknown"] == 0
