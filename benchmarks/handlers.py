@@ -15,16 +15,12 @@ do what ``handler_clients.py`` says of them.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import gc
 import itertools
-import json
 import multiprocessing
-import os
 import random
-import statistics
 import sys
 import time
 import traceback
@@ -35,7 +31,6 @@ import psutil
 import uvloop
 from aiokafka.admin import AIOKafkaAdminClient
 
-from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.clients.handler_clients import (
     CLIENTS,
     HOTTEST_ALONE,
@@ -48,15 +43,23 @@ from benchmarks.clients.publishing_clients import (
     PUBLISHING,
     results_topic,
 )
-from benchmarks.report.surroundings import surroundings, table
+from benchmarks.report.printing import (
+    MeasurementError,
+    Options,
+    last_line,
+    options_parser,
+    spread,
+    tell,
+)
+from benchmarks.report.surroundings import table
 from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.client_process import client_process, received, sending_process
 from benchmarks.workload.handler_work import HANDLER_TIME, WORK, Measured
 from benchmarks.workload.load import fill_keyed, stream_stamped
 from benchmarks.workload.scenarios import FRACTIONS, SCENARIOS
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-    from multiprocessing.context import SpawnProcess
+    from contextlib import AbstractContextManager
 
     from asyncrevoke.broker.running import RunningBroker
     from benchmarks.clients.aiokafka_types import Groups
@@ -69,10 +72,6 @@ DEADLINE = 90.0  # seconds of one turn
 RATE = 1_000.0  # records/s of the latency
 STREAM = 5_000.0  # records/s of the memory
 SEED = 20_260_101
-
-
-class MeasurementError(Exception):
-    """A client did not do what it should; the measurement of it says nothing."""
 
 
 def run_client(name: str, client: str, group: Group, total: int, pipe: Pipe) -> None:
@@ -134,10 +133,10 @@ class Bench:
         with contextlib.ExitStack() as stack:
             if not scenario.filled:
                 stack.enter_context(self._streaming(group.topic, RATE))
-            process, pipe = stack.enter_context(self._client(name, client, group, total))
-            if not pipe.poll(DEADLINE):
-                raise MeasurementError(f"{client}: not done within {DEADLINE:.0f} s")
-            measured = _received(pipe, client)
+            process, pipe = stack.enter_context(
+                client_process(self._context, run_client, name, client, group, total)
+            )
+            measured = cast("Measured", received([pipe], client, Measured, DEADLINE))
             process.join(30)
         if scenario.filled and client == OURS:
             committed = asyncio.run(_committed(self._bootstrap, group.name))
@@ -154,19 +153,29 @@ class Bench:
         group = self._group("memory", 0)
         with (
             self._streaming(group.topic, STREAM),
-            self._client("memory", OURS, group, sys.maxsize) as (process, pipe),
+            client_process(self._context, run_client, "memory", OURS, group, sys.maxsize) as (
+                process,
+                pipe,
+            ),
         ):
             start = time.monotonic()
             assert process.pid is not None
             seen = psutil.Process(process.pid)
             while (at := time.monotonic() - start) < self._seconds:
                 if pipe.poll(1.0):
-                    raise MeasurementError(str(_received(pipe, OURS)))
+                    received([pipe], OURS, Measured, 0.0)
+                    raise MeasurementError(f"{OURS} ended")
                 samples.append((at, seen.memory_info().rss / 2**20))
                 if say and len(samples) % 10 == 0:
                     sys.stderr.write(f"memory, {at:.0f} s: {samples[-1][1]:.1f} MiB\n")
             process.terminate()
         return samples
+
+    def _streaming(self, topic: str, rate: float) -> AbstractContextManager[None]:
+        self._broker.create_topic(topic, PARTITIONS)
+        return sending_process(
+            self._context, stream_stamped, self._bootstrap, topic, PARTITIONS, rate, SIZE
+        )
 
     def _group(self, name: str, total: int) -> Group:
         scenario = SCENARIOS[name]
@@ -175,50 +184,6 @@ class Bench:
         topic = topic_name(name) if scenario.filled else group
         sleeps = 0.0 if name.startswith("noop") else HANDLER_TIME
         return Group(self._bootstrap, topic, group, scenario.concurrency, total, sleeps, PARTITIONS)
-
-    @contextlib.contextmanager
-    def _streaming(self, topic: str, rate: float) -> Generator[None]:
-        self._broker.create_topic(topic, PARTITIONS)
-        end = self._context.Event()
-        process = self._context.Process(
-            target=stream_stamped,
-            args=(self._bootstrap, topic, PARTITIONS, rate, SIZE, end),
-            daemon=True,
-        )
-        process.start()
-        try:
-            yield
-        finally:
-            end.set()
-            process.join(10)
-            process.kill()
-            process.join()
-
-    @contextlib.contextmanager
-    def _client(
-        self, name: str, client: str, group: Group, total: int
-    ) -> Generator[tuple[SpawnProcess, Pipe]]:
-        ours, theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(
-            target=run_client, args=(name, client, group, total, theirs), daemon=True
-        )
-        process.start()
-        theirs.close()
-        try:
-            yield process, ours
-        finally:
-            process.kill()
-            process.join()
-
-
-def _received(pipe: Pipe, client: str) -> Measured:
-    try:
-        received = pipe.recv()
-    except EOFError:
-        raise MeasurementError(f"{client} died; see above") from None
-    if not isinstance(received, Measured):
-        raise MeasurementError(f"{client} failed: {received}")
-    return received
 
 
 def keys_of(name: str, count: int) -> list[bytes]:
@@ -276,17 +241,17 @@ class Report:
         pairs = list(zip(self.measured[OURS], every, strict=False))
         if self.name == "latency":
             return [
-                _spread([m.delay_p50 * 1e3 for m in every], 2),
-                _spread([m.delay_p99 * 1e3 for m in every], 2),
-                _spread([m.delay_max * 1e3 for m in every], 1),
-                _spread([ours.delay_p99 / m.delay_p99 for ours, m in pairs], 2),
-                _spread([1e6 / m.cpu_rate for m in every]),
+                spread([m.delay_p50 * 1e3 for m in every], 2),
+                spread([m.delay_p99 * 1e3 for m in every], 2),
+                spread([m.delay_max * 1e3 for m in every], 1),
+                spread([ours.delay_p99 / m.delay_p99 for ours, m in pairs], 2),
+                spread([1e6 / m.cpu_rate for m in every]),
             ]
         return [
-            _spread([m.rate for m in every]),
-            _spread([ours.rate / m.rate for ours, m in pairs], 2),
-            _spread([m.cpu_rate for m in every]),
-            _spread([ours.cpu_rate / m.cpu_rate for ours, m in pairs], 2),
+            spread([m.rate for m in every]),
+            spread([ours.rate / m.rate for ours, m in pairs], 2),
+            spread([m.cpu_rate for m in every]),
+            spread([ours.cpu_rate / m.cpu_rate for ours, m in pairs], 2),
         ]
 
     def _memory_text(self) -> str:
@@ -304,13 +269,6 @@ class Report:
         return table(header, rows)
 
 
-def _spread(values: list[float], digits: int = 0) -> str:
-    if not values:
-        return "failed"
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
-
-
 def main() -> int:
     """Measure and print."""
     options = _options()
@@ -322,17 +280,13 @@ def main() -> int:
             reports.append(report)
             _measure(bench, report, options)
     failures = {report.name: report.failed for report in reports if report.failed}
-    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
-    if options.json:
-        found = {report.name: report.for_machines() for report in reports}
-        print(json.dumps({"surroundings": facts, **found, "failed": failures}, indent=2))
-    else:
-        for report in reports:
-            print(report.text())
-            print()
-        print(f"records of {SIZE} bytes, {PARTITIONS} partitions, {options.rounds} rounds")
-        print("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    return 1 if failures else 0
+    return tell(
+        {report.name: report.for_machines() for report in reports},
+        failures,
+        (report.text() for report in reports),
+        f"records of {SIZE} bytes, {PARTITIONS} partitions, {options.rounds} rounds",
+        as_json=options.json,
+    )
 
 
 def _measure(bench: Bench, report: Report, options: _Options) -> None:
@@ -342,11 +296,11 @@ def _measure(bench: Bench, report: Report, options: _Options) -> None:
         try:
             report.memory = bench.memory(say=True)
         except (MeasurementError, psutil.Error) as error:
-            report.failed[OURS] = _last_line(error)
+            report.failed[OURS] = last_line(error)
         return
     hottest = bench.fill(name) if scenario.filled else 0
-    only, rounds = options.only, options.rounds
-    clients = [c for c in scenario.clients if not only or c == OURS or any(o in c for o in only)]
+    rounds = options.rounds
+    clients = options.chosen(scenario.clients, OURS)
     report.measured = {client: [] for client in clients}
     for turn in range(0 if scenario.warm_up and not options.cold else 1, rounds + 1):
         # Each begins a round in its turn: a broker is slower in its first minutes.
@@ -358,7 +312,7 @@ def _measure(bench: Bench, report: Report, options: _Options) -> None:
             try:
                 measured = bench.measure(name, client, hottest)
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-                report.failed[client] = _last_line(error)
+                report.failed[client] = last_line(error)
                 sys.stderr.write(f"{name}, {client}: {error}\n")
                 continue
             told = (
@@ -371,32 +325,19 @@ def _measure(bench: Bench, report: Report, options: _Options) -> None:
                 report.measured[client].append(measured)
 
 
-def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__
-
-
-class _Options(argparse.Namespace):
+class _Options(Options):
     scenario: list[str] | None
-    only: list[str] | None
-    rounds: int
     records: int | None
     seconds: float
-    json: bool
-    cold: bool
 
 
 def _options() -> _Options:
-    parser = argparse.ArgumentParser(
-        description="Async handlers on every record: how fast, how late, in how much memory."
+    parser = options_parser(
+        "Async handlers on every record: how fast, how late, in how much memory."
     )
     parser.add_argument("--scenario", nargs="+", choices=list(SCENARIOS), help="all by default")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these clients beside ours")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--records", type=int, help="of each scenario, instead of its own number")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the memory scenario")
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--cold", action="store_true", help="no round to warm up")
     return parser.parse_args(namespace=_Options())
 
 

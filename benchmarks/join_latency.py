@@ -10,10 +10,7 @@ another one each time, the next one joins. The clients take turns (``stall_clien
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
-import os
 import random
 import statistics
 import sys
@@ -21,15 +18,14 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.clients.stall_clients import CLIENTS, Group
 from benchmarks.rebalance_stall import (
     PARTITIONS,
     Member,
-    last_line,
     streaming,
 )
-from benchmarks.report.surroundings import surroundings, table
+from benchmarks.report.printing import Options, last_line, options_parser, tell
+from benchmarks.report.surroundings import table
 from benchmarks.workload.broker import measured_broker, topic_name
 
 if TYPE_CHECKING:
@@ -63,7 +59,7 @@ class Running:
 def main() -> int:
     """Measure and print."""
     options = _options()
-    clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
+    clients = options.chosen(CLIENTS)
     seconds: dict[str, list[float]] = {client: [] for client in clients}
     failures: dict[str, str] = {}
     context = multiprocessing.get_context("spawn")
@@ -89,14 +85,14 @@ def main() -> int:
                     except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                         failures[client] = last_line(error)
                 sys.stderr.write("\n")
-    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
-    if options.json:
-        print(json.dumps({"surroundings": facts, "measured": seconds, "failed": failures}))
-    else:
-        header = ["newcomer's first record, s", "median", "lowest", "highest", "joins"]
-        print(table(header, [_row(client, seconds[client]) for client in clients]))
-        print("\n".join(["", *(f"{key}: {value}" for key, value in facts.items())]))
-    return 1 if failures else 0
+    header = ["newcomer's first record, s", "median", "lowest", "highest", "joins"]
+    return tell(
+        {"measured": seconds},
+        failures,
+        [table(header, [_row(client, seconds[client]) for client in clients])],
+        "",
+        as_json=options.json,
+    )
 
 
 def _row(client: str, values: list[float]) -> list[str]:
@@ -106,15 +102,20 @@ def _row(client: str, values: list[float]) -> list[str]:
     return [client, *(f"{value:.2f}" for value in told), str(len(values))]
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="How long a member waits for its first record.")
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CLIENTS)}")
-    parser.add_argument("--rounds", type=int, default=3)
+class _Options(Options):
+    joins: int
+    rate: float
+    seed: int
+
+
+def _options() -> _Options:
+    parser = options_parser(
+        "How long a member waits for its first record.", clients=CLIENTS, warms_up=False
+    )
     parser.add_argument("--joins", type=int, default=3, help="in each round, by each client")
     parser.add_argument("--rate", type=float, default=50.0, help="records/s of each partition")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    return parser.parse_args(namespace=_Options())
 
 
 if __name__ == "__main__":

@@ -9,18 +9,14 @@ the client's process.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import multiprocessing
-import os
-import statistics
 import sys
 from typing import TYPE_CHECKING, cast
 
-from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.clients.raw_clients import CLIENTS, FRACTIONS, Log, Meter, Rates
-from benchmarks.report.surroundings import surroundings, table
+from benchmarks.report.printing import Options, options_parser, spread, tell
+from benchmarks.report.surroundings import table
 from benchmarks.workload.broker import measured_broker, topic_name
 from benchmarks.workload.load import fill
 
@@ -75,7 +71,7 @@ def measure(client: str, log: Log, size: int) -> Rates:
 def main() -> int:
     """Measure and print."""
     options = _options()
-    clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
+    clients = options.chosen(CLIENTS)
     rates: dict[str, list[Rates]] = {client: [] for client in clients}
     failures: dict[str, str] = {}
     topic = topic_name("raw")
@@ -104,47 +100,40 @@ def main() -> int:
                 if turn:
                     rates[client].append(rate)
         broker.delete_topic(topic)
-    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
-    if options.json:
-        found = {
-            "surroundings": facts,
-            "records_per_second": {c: [r.clock for r in each] for c, each in rates.items()},
-            "records_per_cpu_second": {c: [r.cpu for r in each] for c, each in rates.items()},
-            "failed": failures,
-            "records": options.records,
-            "size": options.size,
-        }
-        print(json.dumps(found, indent=2))
-    else:
-        header = ["median (lowest to highest)", "records/s", "records per second of CPU"]
-        rows = [
-            [client, _spread([r.clock for r in each]), _spread([r.cpu for r in each])]
-            for client, each in rates.items()
-        ]
-        print(table(header, rows))
-        print()
-        print(f"records: {options.records:,} of {options.size} bytes, {PARTITIONS} partitions")
-        print("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    return 1 if failures else 0
-
-
-def _spread(values: list[float]) -> str:
-    if not values:
-        return "failed"
-    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="How many records a second a client hands to a loop that only looks at them."
+    found = {
+        "records_per_second": {c: [r.clock for r in each] for c, each in rates.items()},
+        "records_per_cpu_second": {c: [r.cpu for r in each] for c, each in rates.items()},
+        "records": options.records,
+        "size": options.size,
+    }
+    header = ["median (lowest to highest)", "records/s", "records per second of CPU"]
+    rows = [
+        [client, spread([r.clock for r in each]), spread([r.cpu for r in each])]
+        for client, each in rates.items()
+    ]
+    return tell(
+        found,
+        failures,
+        [table(header, rows)],
+        f"records: {options.records:,} of {options.size} bytes, {PARTITIONS} partitions",
+        as_json=options.json,
     )
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--cold", action="store_true", help="no round to warm up")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CLIENTS)}")
-    parser.add_argument("--rounds", type=int, default=5)
+
+
+class _Options(Options):
+    records: int
+    size: int
+
+
+def _options() -> _Options:
+    parser = options_parser(
+        "How many records a second a client hands to a loop that only looks at them.",
+        5,
+        clients=CLIENTS,
+    )
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--size", type=int, default=100, help="bytes of each value")
-    return parser.parse_args()
+    return parser.parse_args(namespace=_Options())
 
 
 if __name__ == "__main__":

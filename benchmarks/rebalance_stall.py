@@ -14,27 +14,32 @@ Every client does so by what its documentation tells (``stall_clients.py``), on 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
-import json
 import multiprocessing
-import os
-import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Self, cast
 
-from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.clients.stall_clients import CLIENTS, Group
-from benchmarks.report.surroundings import surroundings, table
+from benchmarks.report.printing import (
+    MeasurementError,
+    Options,
+    last_line,
+    options_parser,
+    spread,
+    tell,
+)
+from benchmarks.report.surroundings import table
 from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.client_process import sending_process
 from benchmarks.workload.load import stream
 from benchmarks.workload.stall_member import Pipe, Seen, run_member
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from multiprocessing.context import SpawnContext
 
     from asyncrevoke.broker.running import RunningBroker
@@ -43,10 +48,6 @@ PARTITIONS = 6
 DEADLINE = 90.0
 BEFORE = 3.0  # seconds of steady reading, to compare with
 AFTER = 2.0  # seconds of reading after the newcomer's first record
-
-
-class MeasurementError(Exception):
-    """A client did not do what it should; the measurement of it says nothing."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +165,6 @@ def measure(
     )
 
 
-def last_line(error: Exception) -> str:
-    """What an error says at its end."""
-    lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__
-
-
 def longest_gap(times: Sequence[float], start: float, end: float) -> float:
     """The longest time without delivery between ``start`` and ``end``, both counted as one."""
     within = [start, *(when for when in times if start < when < end), end]
@@ -179,7 +174,7 @@ def longest_gap(times: Sequence[float], start: float, end: float) -> float:
 def main() -> int:
     """Measure and print."""
     options = _options()
-    clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
+    clients = options.chosen(CLIENTS)
     results: list[Measured] = []
     failures: dict[str, str] = {}
     say = sys.stderr.write
@@ -211,15 +206,13 @@ def main() -> int:
             else:
                 say(f"{measured.stall:.3f} s\n")
                 results.append(measured)
-    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
-    if options.json:
-        rows = [asdict(result) | {"stall": result.stall} for result in results]
-        print(json.dumps({"surroundings": facts, "measured": rows, "failed": failures}, indent=2))
-    else:
-        print(_report(clients, options.drain, results))
-        print()
-        print("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    return 1 if failures else 0
+    return tell(
+        {"measured": [asdict(result) | {"stall": result.stall} for result in results]},
+        failures,
+        [_report(clients, options.drain, results)],
+        "",
+        as_json=options.json,
+    )
 
 
 def _report(clients: list[str], drains: list[float], results: list[Measured]) -> str:
@@ -229,9 +222,9 @@ def _report(clients: list[str], drains: list[float], results: list[Measured]) ->
         for drain in drains:
             mine = [r for r in results if r.client == client and r.drain == drain]
             row += [
-                _spread([r.stall for r in mine]),
-                _spread([r.gap_before for r in mine]),
-                _spread([r.first_record for r in mine]),
+                spread([r.stall for r in mine]),
+                spread([r.gap_before for r in mine]),
+                spread([r.first_record for r in mine]),
             ]
         rows.append(row)
     header = ["median (lowest to highest), s"]
@@ -240,40 +233,27 @@ def _report(clients: list[str], drains: list[float], results: list[Measured]) ->
     return table(header, rows)
 
 
-def _spread(values: list[float]) -> str:
-    if not values:
-        return "failed"
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-@contextlib.contextmanager
-def streaming(context: SpawnContext, group: Group, rate: float) -> Generator[None]:
+def streaming(context: SpawnContext, group: Group, rate: float) -> AbstractContextManager[None]:
     """Inside, records flow into the group's topic."""
-    end = context.Event()
-    process = context.Process(
-        target=stream, args=(group.bootstrap, group.topic, PARTITIONS, rate, end), daemon=True
-    )
-    process.start()
-    try:
-        yield
-    finally:
-        end.set()
-        process.join(10)
-        process.kill()
-        process.join()
+    return sending_process(context, stream, group.bootstrap, group.topic, PARTITIONS, rate)
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="How long kept partitions stand still while a member gives others up."
+class _Options(Options):
+    drain: list[float]
+    overlap: bool
+    rate: float
+
+
+def _options() -> _Options:
+    parser = options_parser(
+        "How long kept partitions stand still while a member gives others up.",
+        clients=CLIENTS,
+        warms_up=False,
     )
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CLIENTS)}")
     parser.add_argument("--drain", nargs="+", type=float, default=[0.0, 2.0], metavar="SECONDS")
     parser.add_argument("--overlap", action="store_true", help="two newcomers, one after another")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=200.0, help="records/s of each partition")
-    return parser.parse_args()
+    return parser.parse_args(namespace=_Options())
 
 
 if __name__ == "__main__":

@@ -15,21 +15,12 @@ turn, a reader counts the visible results: one for each record.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import contextlib
 import itertools
-import json
 import multiprocessing
-import os
-import statistics
 import sys
-from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-import psutil
-
-from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.exactly_once.clients import (
     AT_LEAST_ONCE,
     AT_LEAST_ONCE_KIP848,
@@ -42,16 +33,28 @@ from benchmarks.exactly_once.clients import (
 )
 from benchmarks.exactly_once.turn import Task
 from benchmarks.exactly_once.visible import COUNTING, count_visible, percentiles, watch
-from benchmarks.handlers import PARTITIONS, RATE, SIZE, MeasurementError, keys_of
-from benchmarks.report.surroundings import surroundings, table
+from benchmarks.handlers import PARTITIONS, RATE, SIZE, keys_of
+from benchmarks.report.printing import (
+    MeasurementError,
+    Options,
+    last_line,
+    options_parser,
+    spread,
+    tell,
+)
+from benchmarks.report.surroundings import table
 from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.client_process import (
+    client_process,
+    cpu_seconds,
+    received,
+    sending_process,
+)
 from benchmarks.workload.handler_work import HANDLER_TIME, Measured
 from benchmarks.workload.load import fill_keyed, stream_stamped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
-    from multiprocessing.connection import Connection
-    from multiprocessing.context import SpawnProcess
+    from collections.abc import Iterator, Sequence
 
     from asyncrevoke.broker.running import RunningBroker
 
@@ -123,8 +126,9 @@ class Bench:
         records = self._records or scenario.records
         total = max(1_000, records // scenario.fractions.get(client, 1))
         task = self._task(self._topic(), scenario, total, interval)
-        with self._process(run_client, client, task) as (_, pipe):
-            measured, handled = cast("tuple[Measured, int]", _received([pipe], client, tuple))
+        with client_process(self._context, run_client, client, task) as (_, pipe):
+            found = received([pipe], client, tuple, DEADLINE)
+        measured, handled = cast("tuple[Measured, int]", found)
         visible = count_visible(self._bootstrap, task.results, PARTITIONS)
         if visible != handled:
             raise MeasurementError(
@@ -140,15 +144,19 @@ class Bench:
         task = self._task(topic, scenario, ENDLESS, interval)
         where = (self._bootstrap, task.results, PARTITIONS)
         with (
-            self._sending(topic),
-            self._process(run_client, client, task) as (process, failed),
-            self._process(watch, *where, self._delays) as (_, seen),
+            sending_process(
+                self._context, stream_stamped, self._bootstrap, topic, PARTITIONS, RATE, SIZE
+            ),
+            client_process(self._context, run_client, client, task) as (process, failed),
+            client_process(self._context, watch, *where, self._delays) as (_, seen),
         ):
             pipes = [seen, failed]
-            _received(pipes, client, str)
-            before = _cpu(process)
-            delays = cast("list[float]", _received(pipes, client, list))
-            cpu = _cpu(process) - before
+            counting = received(pipes, client, str, DEADLINE)
+            if counting != COUNTING:
+                raise MeasurementError(f"{client} failed: {counting}")
+            before = cpu_seconds(process)
+            delays = cast("list[float]", received(pipes, client, list, DEADLINE))
+            cpu = cpu_seconds(process) - before
         p50, p99, highest = percentiles(delays)
         return Measured(len(delays), len(delays) / RATE, cpu, p50, p99, highest)
 
@@ -176,60 +184,6 @@ class Bench:
             interval,
             scenario.handler_time,
         )
-
-    @contextlib.contextmanager
-    def _sending(self, topic: str) -> Generator[None]:
-        end = self._context.Event()
-        process = self._context.Process(
-            target=stream_stamped,
-            args=(self._bootstrap, topic, PARTITIONS, RATE, SIZE, end),
-            daemon=True,
-        )
-        process.start()
-        try:
-            yield
-        finally:
-            end.set()
-            process.join(10)
-            process.kill()
-            process.join()
-
-    @contextlib.contextmanager
-    def _process(
-        self, target: Callable[..., None], *arguments: object
-    ) -> Generator[tuple[SpawnProcess, Connection]]:
-        ours, theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=target, args=(*arguments, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        try:
-            # On Windows, it has another type.
-            yield process, cast("Connection", cast("object", ours))
-        finally:
-            process.kill()
-            process.join()
-
-
-def _received(pipes: Sequence[Connection], client: str, wanted: type[object]) -> object:
-    """The next value that comes on one of these. Raises MeasurementError for another one."""
-    ready = wait(pipes, DEADLINE)
-    if not ready:
-        raise MeasurementError(f"{client}: nothing within {DEADLINE:.0f} s")
-    try:
-        received = cast("Connection", ready[0]).recv()
-    except EOFError:
-        raise MeasurementError(f"{client} died; see above") from None
-    if not isinstance(received, wanted) or (isinstance(received, str) and received != COUNTING):
-        raise MeasurementError(f"{client} failed: {received}")
-    return received
-
-
-def _cpu(process: SpawnProcess) -> float:
-    """Seconds of CPU time of a client: its process, and a JVM that it has started."""
-    assert process.pid is not None
-    first = psutil.Process(process.pid)
-    times = [each.cpu_times() for each in (first, *first.children(recursive=True))]
-    return float(sum(each.user + each.system for each in times))
 
 
 class Row(NamedTuple):
@@ -275,13 +229,13 @@ class Report:
             [
                 row.client,
                 f"{row.interval:g}",
-                _spread([m.rate for m in row.rates]),
-                _spread([o.rate / m.rate for o, m in self._pairs(row)], 2),
-                _spread([m.cpu_rate for m in row.rates]),
-                _spread([o.cpu_rate / m.cpu_rate for o, m in self._pairs(row)], 2),
-                _spread([m.delay_p50 * 1e3 for m in row.latencies], 1),
-                _spread([m.delay_p99 * 1e3 for m in row.latencies], 1),
-                _spread([1e6 / m.cpu_rate for m in row.latencies if m.cpu]),
+                spread([m.rate for m in row.rates], nothing=""),
+                spread([o.rate / m.rate for o, m in self._pairs(row)], 2, ""),
+                spread([m.cpu_rate for m in row.rates], nothing=""),
+                spread([o.cpu_rate / m.cpu_rate for o, m in self._pairs(row)], 2, ""),
+                spread([m.delay_p50 * 1e3 for m in row.latencies], 1, ""),
+                spread([m.delay_p99 * 1e3 for m in row.latencies], 1, ""),
+                spread([1e6 / m.cpu_rate for m in row.latencies if m.cpu], nothing=""),
             ]
             for row in self.rows
         ]
@@ -292,13 +246,6 @@ class Report:
         return zip(ours.rates, row.rates, strict=False)
 
 
-def _spread(values: list[float], digits: int = 0) -> str:
-    if not values:
-        return ""
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
-
-
 def main() -> int:
     """Measure and print."""
     options = _options()
@@ -306,27 +253,18 @@ def main() -> int:
     with measured_broker() as broker:
         bench = Bench(broker, options.records, options.delays)
         for name in options.scenario or SCENARIOS:
-            only = options.only
-            clients = [
-                c
-                for c in SCENARIOS[name].clients
-                if not only or c == OURS or any(o in c for o in only)
-            ]
+            clients = options.chosen(SCENARIOS[name].clients, OURS)
             report = Report(name, clients)
             reports.append(report)
             _measure(bench, report, options)
     failures = {report.name: report.failed for report in reports if report.failed}
-    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
-    if options.json:
-        found = {report.name: [row.for_machines() for row in report.rows] for report in reports}
-        print(json.dumps({"surroundings": facts, **found, "failed": failures}, indent=2))
-    else:
-        for report in reports:
-            print(report.text())
-            print()
-        print(f"records of {SIZE} bytes, {PARTITIONS} partitions, {options.rounds} rounds")
-        print("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    return 1 if failures else 0
+    return tell(
+        {report.name: [row.for_machines() for row in report.rows] for report in reports},
+        failures,
+        (report.text() for report in reports),
+        f"records of {SIZE} bytes, {PARTITIONS} partitions, {options.rounds} rounds",
+        as_json=options.json,
+    )
 
 
 def _measure(bench: Bench, report: Report, options: _Options) -> None:
@@ -349,8 +287,7 @@ def _measure(bench: Bench, report: Report, options: _Options) -> None:
                     told.append(f"p50 {p50:.1f} ms, p99 {p99:.1f} ms")
                     row.latencies.append(measured)
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-                lines = str(error).strip().splitlines()
-                report.failed[row.client] = lines[-1] if lines else type(error).__name__
+                report.failed[row.client] = last_line(error)
                 sys.stderr.write(f"{report.name}, {row.client}: {error}\n")
                 continue
             sys.stderr.write(
@@ -359,27 +296,19 @@ def _measure(bench: Bench, report: Report, options: _Options) -> None:
             )
 
 
-class _Options(argparse.Namespace):
+class _Options(Options):
     scenario: list[str] | None
-    only: list[str] | None
-    rounds: int
     records: int | None
     delays: int
-    json: bool
-    cold: bool
 
 
 def _options() -> _Options:
-    parser = argparse.ArgumentParser(
-        description="Results exactly once: how fast handlers publish, and how late results are."
+    parser = options_parser(
+        "Results exactly once: how fast handlers publish, and how late results are."
     )
     parser.add_argument("--scenario", nargs="+", choices=list(SCENARIOS), help="all by default")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these clients beside ours")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--records", type=int, help="of each scenario, instead of its own number")
     parser.add_argument("--delays", type=int, default=6_000, help="results whose delay is taken")
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--cold", action="store_true", help="no turn to warm up")
     return parser.parse_args(namespace=_Options())
 
 

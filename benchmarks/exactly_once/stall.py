@@ -11,21 +11,15 @@ two visible results, for a reader with ``read_committed``.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
-import json
 import multiprocessing
-import os
-import statistics
 import sys
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from asyncrevoke.broker.installation.jars import KAFKA_VERSION
 from benchmarks.clients.stall_clients import Group
 from benchmarks.exactly_once.stall_members import CLIENTS, StallTask, run_member
 from benchmarks.exactly_once.visible import collect
@@ -34,18 +28,23 @@ from benchmarks.rebalance_stall import (
     BEFORE,
     DEADLINE,
     PARTITIONS,
-    MeasurementError,
-    last_line,
     longest_gap,
     streaming,
 )
-from benchmarks.report.surroundings import surroundings, table
+from benchmarks.report.printing import (
+    MeasurementError,
+    Options,
+    last_line,
+    options_parser,
+    spread,
+    tell,
+)
+from benchmarks.report.surroundings import table
 from benchmarks.workload.broker import measured_broker, topic_name
+from benchmarks.workload.client_process import client_process, received
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
     from multiprocessing.connection import Connection
-    from multiprocessing.context import SpawnContext
 
     from asyncrevoke.broker.running import RunningBroker
 
@@ -86,18 +85,23 @@ def measure(
     with contextlib.ExitStack() as stack:
         stack.enter_context(streaming(context, Group(bootstrap, name, name), rate))
         end = context.Event()
-        seen = stack.enter_context(_process(context, collect, bootstrap, results, PARTITIONS, end))
-        failed = [stack.enter_context(_process(context, run_member, client, task))]
+        collecting = client_process(context, collect, bootstrap, results, PARTITIONS, end)
+        _, seen = stack.enter_context(collecting)
+        _, first = stack.enter_context(client_process(context, run_member, client, task))
+        failed = [first]
         _wait_reading(seen, failed, FIRST, PARTITIONS)
         time.sleep(BEFORE)
         start = time.monotonic()
         task = task._replace(member=SECOND, drain=0.0)
-        failed.append(stack.enter_context(_process(context, run_member, client, task)))
+        _, second = stack.enter_context(client_process(context, run_member, client, task))
+        failed.append(second)
         _wait_reading(seen, failed, SECOND, PARTITIONS // 2)
         time.sleep(AFTER)
         until = time.monotonic()
         end.set()
-        handled, visible = cast("tuple[Times, Times]", _received(seen, failed, tuple))
+        handled, visible = cast(
+            "tuple[Times, Times]", received([seen, *failed], client, tuple, DEADLINE)
+        )
     return judged(client, handled, visible, start, until)
 
 
@@ -129,43 +133,14 @@ def _wait_reading(seen: Connection, failed: list[Connection], member: str, parti
     """Until results of so many partitions of a member are visible."""
     reading: dict[str, set[int]] = defaultdict(set)
     while len(reading[member]) < partitions:
-        who, partition = cast("list[object]", _received(seen, failed, list))
+        who, partition = cast("list[object]", received([seen, *failed], member, list, DEADLINE))
         reading[cast("str", who)].add(cast("int", partition))
-
-
-def _received(seen: Connection, failed: list[Connection], wanted: type[object]) -> object:
-    ready = wait([seen, *failed], DEADLINE)
-    if not ready:
-        raise MeasurementError(f"nothing within {DEADLINE:.0f} s")
-    try:
-        received: object = cast("Connection", ready[0]).recv()
-    except EOFError:
-        raise MeasurementError("a process died; see above") from None
-    if not isinstance(received, wanted):
-        raise MeasurementError(str(received))
-    return received
-
-
-@contextlib.contextmanager
-def _process(
-    context: SpawnContext, target: Callable[..., None], *arguments: object
-) -> Generator[Connection]:
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=target, args=(*arguments, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        # On Windows, it has another type.
-        yield cast("Connection", cast("object", ours))
-    finally:
-        process.kill()
-        process.join()
 
 
 def main() -> int:
     """Measure and print."""
     options = _options()
-    clients = [c for c in CLIENTS if not options.only or any(o in c for o in options.only)]
+    clients = options.chosen(CLIENTS)
     results: list[Measured] = []
     failures: dict[str, str] = {}
     say = sys.stderr.write
@@ -187,16 +162,14 @@ def main() -> int:
             else:
                 say(f"{measured.stall:.3f} s, visible {measured.visible_gap:.3f} s\n")
                 results.append(measured)
-    facts = surroundings(os.environ.get("KAFKA_HOME", KAFKA_VERSION))
-    if options.json:
-        rows = [asdict(result) | {"stall": result.stall} for result in results]
-        found = {"interval": options.interval, "drain": options.drain, "measured": rows}
-        print(json.dumps({"surroundings": facts, **found, "failed": failures}, indent=2))
-    else:
-        print(_report(clients, results))
-        print()
-        print("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    return 1 if failures else 0
+    rows = [asdict(result) | {"stall": result.stall} for result in results]
+    return tell(
+        {"interval": options.interval, "drain": options.drain, "measured": rows},
+        failures,
+        [_report(clients, results)],
+        "",
+        as_json=options.json,
+    )
 
 
 def _report(clients: list[str], results: list[Measured]) -> str:
@@ -211,27 +184,26 @@ def _report(clients: list[str], results: list[Measured]) -> str:
             [result.visible_gap_before for result in mine],
             [result.first_result for result in mine],
         ]
-        rows.append([client, *map(_spread, columns)])
+        rows.append([client, *(spread(column, 3) for column in columns)])
     return table(header, rows)
 
 
-def _spread(values: list[float]) -> str:
-    if not values:
-        return "failed"
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+class _Options(Options):
+    drain: float
+    interval: float
+    rate: float
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="How long results of kept partitions stand still while others are revoked."
+def _options() -> _Options:
+    parser = options_parser(
+        "How long results of kept partitions stand still while others are revoked.",
+        clients=CLIENTS,
+        warms_up=False,
     )
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {', '.join(CLIENTS)}")
     parser.add_argument("--drain", type=float, default=2.0, metavar="SECONDS")
     parser.add_argument("--interval", type=float, default=0.1, help="between transactions")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=200.0, help="records/s of each partition")
-    return parser.parse_args()
+    return parser.parse_args(namespace=_Options())
 
 
 if __name__ == "__main__":

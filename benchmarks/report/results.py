@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
+from benchmarks.report.printing import spread
 from benchmarks.report.surroundings import table
 
 if TYPE_CHECKING:
@@ -169,12 +170,6 @@ def _table(section: Section) -> str:
 def _shown(values: list[float], digits: int) -> float | None:
     """The median as the table has it: a ratio of what is below its last digit means nothing."""
     return round(statistics.median(values), digits) if values else None
-
-
-def spread(values: list[float], digits: int) -> str:
-    """Median, lowest and highest."""
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
 
 
 def sections(results: Mapping[str, Found]) -> Iterator[Section]:

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.clients.java_clients import Told
 from benchmarks.clients.raw_clients import Meter
-from benchmarks.report.results import Found, page, sections, spread, write_report
+from benchmarks.report.printing import spread
+from benchmarks.report.results import Found, page, sections, write_report
 from benchmarks.workload.handler_work import Counting
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from benchmarks.exactly_once.clients import CLIENTS, OURS, STREAMS
 from benchmarks.exactly_once.stall import FIRST, SECOND, judged
 from benchmarks.exactly_once.turn import Task, Turn
 from benchmarks.exactly_once.visible import percentiles
-from benchmarks.rebalance_stall import MeasurementError
+from benchmarks.report.printing import MeasurementError
 from benchmarks.report.results import EXACTLY_ONCE, Found, page, sections, write_report
 from benchmarks.workload.handler_work import Measured
 
