@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from asyncrevoke.client import log_events
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.config.inherit import INHERIT
+from asyncrevoke.client.config.share_groups import refuse_calls
 from asyncrevoke.client.errors import (
     ConfigError,
     FatalError,
@@ -101,6 +102,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
             from asyncrevoke.client.runtime.share.open_share_session import open_share_session
 
             self._open_share_session = open_share_session
+            refuse_calls(self, listener=listener, pattern=pattern, journal=journal)
         super().__init__(*read_from(topics, pattern, "Consumer", self._group_protocol))
         self._check_assignors()
         self._listener = check_listener(listener)

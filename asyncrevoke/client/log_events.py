@@ -1,7 +1,7 @@
 """Events of the log, each declared once: its level, name, fields and meaning.
 
 The text below an event is its meaning, in Markdown. ``tests/documentation/log_events.py`` writes
-``docs/reference/log-events.md`` from this module. Not declared as fields: ``group``, ``member`` and
+two pages of ``docs/reference`` from this module. Not declared as fields: ``group``, ``member`` and
 ``worker`` where the log adds them, and ``exc_info``.
 """
 
@@ -180,6 +180,11 @@ LEFT_WITHOUT_COORDINATOR = _warning(
 
 # --- Share groups
 SHARE_PARTITIONS_ASSIGNED = _info("share group has assigned partitions", "epoch count")
+SHARE_GROUP_BEGINS_AT_END = _warning(
+    "a new share group begins at the end of its topics: older records are skipped", "change"
+)
+"""`share.auto.offset.reset` of the group is `latest`, as by default; `change` is the command that
+sets it before a partition is first fetched."""
 WAITING_FOR_SHARE_GROUP = _warning(
     "waiting for the share group", "waiting_for reason detail seconds"
 )
@@ -332,6 +337,17 @@ PARTITION_RESUMED = _info("partition resumed", "partition")
 # --- Handlers
 HANDLER_RETRIED = _warning("handler failed; retrying", "handler partition offset attempt seconds")
 """`seconds` until the next attempt."""
+RECORD_RELEASED_LATER = _warning(
+    "handler failed; record released later", "handler partition offset deliveries seconds"
+)
+"""`on_error="release"` of a share group."""
+RECORD_ON_LAST_DELIVERY = _error(
+    "handler failed on the last delivery; the broker will archive the record",
+    "handler partition offset deliveries seconds",
+)
+"""`share.delivery.count.limit` of the group is reached. To keep such records, use `dead_letter`."""
+RECORD_REJECTED = _warning("handler failed; record rejected", "handler partition offset")
+"""`on_error="reject"` of a share group."""
 RECORD_SKIPPED = _warning("handler failed; record skipped", "handler partition offset")
 """`on_error="skip"`."""
 DEAD_LETTER_SENT = _warning(

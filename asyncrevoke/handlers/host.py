@@ -91,7 +91,15 @@ class HandlerHost:
                 )
             self.router = Router(decoder=self._decoder)
             # Imported here, so that the event loop, which runs the handlers, need not.
-            for module in ("runner", "dead_letters.producer", "execution.runner_context"):
+            modules = [
+                "runner",
+                "dead_letters.producer",
+                "execution.runner_context",
+                "policy.group_types",
+            ]
+            if self._config.group_type == "share":
+                modules.append("share_group_settings")
+            for module in modules:
                 import_module(f"asyncrevoke.handlers.{module}")
         return self.router
 
@@ -115,6 +123,7 @@ class HandlerHost:
     def check(self, topics: Iterable[str]) -> None:
         """Check handlers and limits before the consumer is entered with these topics."""
         if self.router is not None:
+            from asyncrevoke.handlers.policy.group_types import check_group_type
             from asyncrevoke.handlers.policy.options import check_consumer_limits
             from asyncrevoke.handlers.policy.results import check_results
 
@@ -128,6 +137,7 @@ class HandlerHost:
             for handler in self.router.handlers:
                 if not handler.only_replays_keep_results:
                     check_results(handler.function, handler.name, handler.publish_to)
+                check_group_type(handler, self._config.group_type)
                 check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
         elif self._open_lifespan is not None:
             raise ConfigError(
@@ -206,6 +216,7 @@ class HandlerHost:
             async with (
                 self.open_resources() as state,
                 self.open_worker_resources(state, log, session.deadline) as worker_resources,
+                self._group_settings(session),
             ):
                 context = self._runner_context(session, state, worker_resources, lifespans)
                 if not session.uses_threads:
@@ -366,6 +377,14 @@ class HandlerHost:
         )
         session.lifespans.run_by(lifespans)
         return lifespans
+
+    def _group_settings(self, session: ConsumerSession) -> AbstractAsyncContextManager[None]:
+        """Inside, options of a share group are asked for."""
+        if session.locks is None:
+            return nullcontext()
+        from asyncrevoke.handlers.share_group_settings import group_settings
+
+        return group_settings(session.locks)
 
     def open_resources(self) -> AbstractAsyncContextManager[object]:
         """Inside, ``resources`` are open. Raises ConfigError."""

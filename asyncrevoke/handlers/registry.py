@@ -260,6 +260,7 @@ def _compiled(
         value_type=value_type(function, name, batch=batch is not None),
         run_in=options.run_in,
         only_replays_keep_results=options.only_replays_keep_results,
+        release_delay=options.release_delay,
     )
 
 

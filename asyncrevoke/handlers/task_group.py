@@ -22,6 +22,7 @@ from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.execution.result_publisher import encoded_result
 from asyncrevoke.handlers.policy.batch import unfinished_records
+from asyncrevoke.handlers.policy.group_types import check_group_type
 from asyncrevoke.handlers.policy.limits import HandlerLimits
 from asyncrevoke.handlers.policy.registration import Handler
 from asyncrevoke.handlers.scheduling.handler_ordering import HandlerOrdering, lane_key
@@ -151,6 +152,7 @@ class TrackedTaskGroup(RecordOwner):
             order_by=INHERIT,
             limits=HandlerLimits(),
         )
+        check_group_type(handler, "consumer")
         self._handler = handler
         self._pipeline = HandlerPipeline(
             self._records,

@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/log-events.md`` from the events that the package declares.
+"""Writes two pages of ``docs/reference`` from the events that the package declares.
 
 python tests/documentation/log_events.py
 """
@@ -16,7 +16,12 @@ from asyncrevoke.client.log_events import LogEvent
 
 PACKAGE = Path(log_events.__file__).parents[1]
 DECLARATIONS = Path(log_events.__file__)
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "log-events.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+# Each page has the chapters from this one on, up to the first one of the next page.
+PAGES = {
+    "Brokers and topics": REFERENCE / "log-events.md",
+    "Stopping": REFERENCE / "more-log-events.md",
+}
 BEGIN = "<!-- events: begin (written by tests/documentation/log_events.py) -->"
 END = "<!-- events: end -->"
 CHAPTER = re.compile(r"^# --- (.+)$", re.MULTILINE)
@@ -60,12 +65,16 @@ def meanings() -> dict[str, str]:
     return found
 
 
-def tables() -> str:
-    """The generated part of the page."""
+def tables(page: Path) -> str:
+    """The generated part of a page."""
     events, texts = declared(), meanings()
     parts = [BEGIN]
+    (current,) = list(PAGES.values())[:1]
     _, *chapters = CHAPTER.split(DECLARATIONS.read_text())
     for title, source in zip(chapters[::2], chapters[1::2], strict=True):
+        current = PAGES.get(title, current)
+        if current != page:
+            continue
         rows = ["| level | event | fields | |", "|---|---|---|---|"]
         for name in re.findall(r"^([A-Z_]+) = ", source, re.MULTILINE):
             event = events[name]
@@ -75,11 +84,11 @@ def tables() -> str:
     return "\n\n".join([*parts, END])
 
 
-def page() -> str:
-    """The text of the page with its generated part renewed."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
+def renewed(page: Path) -> str:
+    """The text of a page with its generated part renewed."""
+    before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    return before + tables() + after
+    return before + tables(page) + after
 
 
 def logging_calls() -> Iterator[LoggingCall]:
@@ -123,4 +132,5 @@ def undeclared_lines() -> Iterator[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Write the events into docs/reference.")
     parser.parse_args()
-    PAGE.write_text(page())
+    for path in PAGES.values():
+        path.write_text(renewed(path))

@@ -1,4 +1,4 @@
-"""docs/reference/log-events.md has each event that the package declares, and it logs no others."""
+"""The pages of docs/reference have each event that the package declares, and it logs no others."""
 
 import re
 from collections import defaultdict
@@ -9,10 +9,14 @@ from documentation import log_events
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_page_has_the_declared_events() -> None:
-    assert log_events.PAGE.read_text() == log_events.page(), (
-        "the page is behind: run python tests/documentation/log_events.py"
+def test_the_pages_have_the_declared_events() -> None:
+    pages = {path: path.read_text() for path in log_events.PAGES.values()}
+    assert pages == {path: log_events.renewed(path) for path in pages}, (
+        "the pages are behind: run python tests/documentation/log_events.py"
     )
+    row = re.compile(r"^\| (\w+) \| `", re.MULTILINE)
+    rows = [level for text in pages.values() for level in row.findall(text)]
+    assert len(rows) == len(log_events.declared())
 
 
 def test_each_level_and_name_is_declared_once() -> None:

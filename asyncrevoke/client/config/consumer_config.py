@@ -353,9 +353,9 @@ class ConsumerConfig:
             if name in _DEFAULTS:
                 continue
             raise ConfigError(old_name(name, value) or explain_unknown(name, _DEFAULTS))
-        check_exactly_once(options)
         if options.get("group_type") == "share":
             options = share_group_options(options)
+        check_exactly_once(options)
         return cls(**cast("ConsumerOptions", options))
 
     def __post_init__(self) -> None:

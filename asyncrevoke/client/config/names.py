@@ -73,6 +73,7 @@ _OF_HANDLERS = frozenset(
         "on_error",
         "publish_to",
         "rate_limit",
+        "release_delay",
         "retry",
         "retry_topic",
         "run_in",

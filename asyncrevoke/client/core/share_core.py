@@ -105,6 +105,7 @@ class ShareCore:
         self._calls = 0
         # Whether nothing is acquired any more.
         self.stopping = False
+        self._assignment_calls: list[int] = []
         self._close_calls: list[int] = []
         self._deadline: Deadline | None = None
         self._waits_for_calls = True
@@ -176,6 +177,9 @@ class ShareCore:
 
     def partitions_assigned(self, now: float) -> None:
         self._find_leaders(now)
+        for call in self._assignment_calls:
+            self.outbox.put(CompleteRequest(call, self.membership.first_epoch))
+        self._assignment_calls.clear()
 
     def _find_leaders(self, now: float) -> None:
         """Distribute the assigned partitions to the sessions of their leaders."""
@@ -235,6 +239,15 @@ class ShareCore:
         """The identity of this member in the group; the generation is its member epoch."""
         member = self.membership
         return GroupMetadata(self._config.group_id or "", member.epoch, member.member_id)
+
+    def wait_for_assignment(self, _now: float) -> int:
+        """Completes the call with the group's epoch at the join, when partitions are assigned."""
+        self._calls += 1
+        if self.membership.assigned:
+            self.outbox.put(CompleteRequest(self._calls, self.membership.first_epoch))
+        else:
+            self._assignment_calls.append(self._calls)
+        return self._calls
 
     def blocking_records(self, _now: float) -> Sequence[BlockingRecord]:
         """None: no release of a partition waits for a record."""
@@ -362,7 +375,10 @@ class ShareCore:
         self, now: float, record: AcquiredRecord, *, release_after: float | None = None
     ) -> bool:
         """The record waits for its next attempt, or is released after so many seconds: it uses no
-        slot, and its lock is renewed. False if its lock has passed."""
+        slot, and its lock is renewed. False if its lock has passed. While the consumer stops it is
+        released at once."""
+        if self.stopping:
+            return self.release(now, record)
         held = self.held.find(record)
         if held is None or held.deadline <= now or not held.can(RecordTransition.WAIT):
             return False
@@ -372,11 +388,12 @@ class ShareCore:
             self.outbox.set_timer(_RELEASE_TIMER, self._releases[0][0], self._release_due)
         return True
 
-    def wait_all(self, now: float, records: Iterable[AcquiredRecord]) -> None:
-        """These records wait for the next call of their handler; those whose locks have passed are
-        ignored."""
+    def wait_all(
+        self, now: float, records: Iterable[AcquiredRecord], release_after: float | None
+    ) -> None:
+        """Like :meth:`wait`; records whose locks have passed are ignored."""
         for record in records:
-            self.wait(now, record)
+            self.wait(now, record, release_after=release_after)
 
     def delivery_count(self, record: AcquiredRecord) -> int | None:
         """How often the record was delivered, this time included, as far as the leader knows; None

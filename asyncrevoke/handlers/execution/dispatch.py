@@ -26,7 +26,8 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import ConfigError, UnmatchedRecordError
 from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard, may_begin
-from asyncrevoke.handlers.execution.failure_policy import LockLostError, NotSentError
+from asyncrevoke.handlers.execution.acknowledgement_policy import LockLostError
+from asyncrevoke.handlers.execution.failure_policy import NotSentError
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
     Item,
@@ -341,6 +342,8 @@ class Dispatcher:
         if state.unsent is not None:
             await self._send_to_topic(state.unsent, handler, state.calls)
         elif state.fails_with is not None:
+            if self._locks is not None:
+                begin(item, self._locks)
             raise state.fails_with
         else:
             self._backlog.retry_started(item)

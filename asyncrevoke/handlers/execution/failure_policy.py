@@ -26,6 +26,10 @@ from asyncrevoke.handlers.dead_letters.retry_message import (
     RetryHistory,
     RetryMessage,
 )
+from asyncrevoke.handlers.execution.acknowledgement_policy import (
+    AcknowledgementPolicy,
+    LockLostError,
+)
 from asyncrevoke.handlers.execution.worker_resources import WorkerResourceError
 from asyncrevoke.handlers.policy.batch import (
     HandlerBatch,
@@ -90,7 +94,8 @@ class FailurePolicy:
         self._observers = observers = context.observers
         self._tracer = None if observers is None else observers.tracer
         self._source = source
-        self._locks = context.locks
+        self._locks = locks = context.locks
+        self._acknowledgements = None if locks is None else AcknowledgementPolicy(locks, self)
         self._backlog = backlog
         self._histories = histories
         self._reactions = reactions
@@ -101,10 +106,9 @@ class FailurePolicy:
         if transactions is not None:
             self._transactional_letters = TransactionalDeadLetters(transactions)
         self.held = HeldRecords(context.clock, context.log, backlog)
-        # The types of the errors that were logged since a partition was paused until a record
-        # succeeds: an outage logs no line for each attempt.
+        # Types of errors logged since a partition was paused: an outage logs no line for each.
         self._logged_pauses: dict[TopicPartition, set[type[BaseException]]] = {}
-        # Topics of which a record was skipped because no handler takes it.
+        # Topics with skipped records that no handler takes.
         self._with_unmatched: set[str] = set()
 
     def apply(self, entry: Entry, handler: Handler, error: BaseException) -> bool:
@@ -139,9 +143,9 @@ class FailurePolicy:
         return False
 
     def call_cancelled(self, item: Item, handler: Handler, error: BaseException) -> None:
-        """Abandon the item. An error that is raised instead of the cancellation is logged."""
+        """Abandon the item. An error raised instead of the cancellation is logged."""
         if not isinstance(error, asyncio.CancelledError):
-            self._warn(log_events.FAILED_WHEN_CANCELLED, item, handler, error)
+            self.warn(log_events.FAILED_WHEN_CANCELLED, item, handler, error)
         if self._recorder is not None:
             self._recorder.handler_cancelled(unfinished_records(item), error)
         self._backlog.abandon(item)
@@ -166,13 +170,22 @@ class FailurePolicy:
         else:
             self._source.complete_all(records)
 
+    def give_up(self, record: Record, handler: Handler, error: BaseException) -> bool:
+        """Skip, reject, or later release a record that has failed for good; returns False, without
+        effect, if ``on_error`` pauses or stops instead."""
+        if handler.on_error == "skip":
+            self.skip(record, handler, error)
+            return True
+        shared = self._acknowledgements
+        return shared is not None and shared.give_up(record, handler, error)
+
     def skip(self, record: Record, handler: Handler, error: BaseException) -> None:
         """Count a failed record as done."""
         if isinstance(error, UnmatchedRecordError):
             self._log_unmatched(record)
         else:
-            self._warn(log_events.RECORD_SKIPPED, record, handler, error)
-        self._report("skipped", record, handler, error)
+            self.warn(log_events.RECORD_SKIPPED, record, handler, error)
+        self.report("skipped", record, handler, error)
         self._source.complete(record)
 
     async def send_to_topic(self, unsent: Unsent, handler: Handler, calls: int) -> None:
@@ -221,9 +234,11 @@ class FailurePolicy:
     ) -> None:
         """All in-sync replicas have the record in another topic; or its transaction is
         committed."""
+        if self._locks is not None:
+            self._locks.reject(record)
         self.held.written(topic)
         self.held.transaction_ended(record)
-        self._warn(
+        self.warn(
             log_events.UNMATCHED_RECORD_SENT
             if isinstance(error, UnmatchedRecordError)
             else log_events.SENT_TO_RETRY_TOPIC
@@ -265,12 +280,13 @@ class FailurePolicy:
             self._retry(entry, error, handler, calls)
         elif (topic := self.topic_for(record, handler, error)) is not None:
             if self.held.is_blocked(topic) and self._backlog.may_retry(record):
+                if self._locks is not None:
+                    self._locks.wait((record,))
                 self.held.hold_behind(entry, topic, calls, failed)
             else:
                 self._backlog.send_next(entry, calls, failed)
-        elif handler.on_error == "skip":
+        elif self.give_up(record, handler, error):
             self._backlog.forget_attempts(record)
-            self.skip(record, handler, error)
             return True
         else:
             self._apply_on_error(entry, error, handler)
@@ -292,8 +308,7 @@ class FailurePolicy:
                 to_retry.append(its_error)
             elif self.topic_for(record, handler, its_error) is not None:
                 batch.send_elsewhere(Unsent(record, its_error, trace))
-            elif handler.on_error == "skip":
-                self.skip(record, handler, its_error)
+            elif self.give_up(record, handler, its_error):
                 batch.remove([record])
             else:
                 self._apply_on_error(entry, its_error, handler)
@@ -320,22 +335,22 @@ class FailurePolicy:
             return
         assert handler.retry is not None
         delay = handler.retry.delay(calls, self._random)
-        self._warn(
+        self.warn(
             log_events.HANDLER_RETRIED, item, handler, error, attempt=calls, seconds=round(delay, 3)
         )
-        self._report("retried", item, handler, error)
+        self.report("retried", item, handler, error)
         if self._locks is not None:
             self._locks.wait(unfinished_records(item))
         self._backlog.retry_later(entry, delay, calls)
 
     def _abandon(self, entry: Entry, error: BaseException, handler: Handler) -> None:
         """Make no further attempt: the next owner of the partition gets the records."""
-        self._warn(log_events.FAILED_WHILE_STOPPING, entry[1], handler, error)
-        self._report("abandoned", entry[1], handler, error)
+        self.warn(log_events.FAILED_WHILE_STOPPING, entry[1], handler, error)
+        self.report("abandoned", entry[1], handler, error)
         self._backlog.abandon_lane(entry)
 
     def _apply_on_error(self, entry: Entry, error: BaseException, handler: Handler) -> None:
-        """Pause or stop; the caller handles ``on_error="skip"``."""
+        """Pause or stop; the caller asks :meth:`give_up` before."""
         if isinstance(handler.on_error, Pause):
             self._pause_until_success(entry, error, handler, handler.on_error)
         elif handler.on_error == "pause":
@@ -354,7 +369,7 @@ class FailurePolicy:
             error=named_error(error, _MAX_REASON),
             **{} if reason is None else {"reason": reason},
         )
-        self._report("stopped", item, handler, error)
+        self.report("stopped", item, handler, error)
         self._backlog.abandon(item)
         self.stop(error)
 
@@ -375,13 +390,13 @@ class FailurePolicy:
             self._abandon(entry, error, handler)
         else:
             reason = self._pause_of(item, error, handler, pause.probe_after)
-            self._report("paused", item, handler, error)
+            self.report("paused", item, handler, error)
             logged = self._logged_pauses.setdefault(item.topic_partition, set())
             if self._backlog.pause_until_success(entry, reason):
                 logged.clear()
             if type(error) not in logged:
                 logged.add(type(error))
-                self._warn(
+                self.warn(
                     log_events.PAUSED_UNTIL_SUCCESS,
                     item,
                     handler,
@@ -411,6 +426,8 @@ class FailurePolicy:
         calls: int,
     ) -> None:
         """Hold a failed record that could not be written to ``topic``."""
+        if self._locks is not None:
+            self._locks.wait(unfinished_records(entry[1]))
         if not self._backlog.may_retry(entry[1]):
             self._abandon(entry, error, handler)
         elif self._holds_unwritten:
@@ -431,7 +448,7 @@ class FailurePolicy:
         ``unsent_to`` is the topic to which the record could not be written.
         """
         item = entry[1]
-        self._report("paused", item, handler, error)
+        self.report("paused", item, handler, error)
         self._backlog.pause_after_failure(item, self._pause_of(item, error, handler, math.inf))
         to_topic = {} if unsent_to is None else {"to_topic": unsent_to}
         log_events.PAUSED_UNTIL_RESUME.write_to(
@@ -441,9 +458,10 @@ class FailurePolicy:
 
     # -- logging and reporting --------------------------------------------------------------------
 
-    def _report(
+    def report(
         self, decision: FailureDecision, item: Item, handler: Handler, error: BaseException
     ) -> None:
+        """Report this decision about the records of an item."""
         name = "" if isinstance(error, UnmatchedRecordError) else handler.name
         for record in unfinished_records(item):
             self._record_decision(decision, record, error)
@@ -466,15 +484,11 @@ class FailurePolicy:
                 self._log, partition=str(record.topic_partition), offset=record.offset
             )
 
-    def _warn(
+    def warn(
         self, event: LogEvent, item: Item, handler: Handler, error: BaseException, **fields: object
     ) -> None:
+        """Log a failure of an item."""
         event.write_to(self._log, **log_fields(item, handler.name), **fields, exc_info=error)
-
-
-class LockLostError(Exception):
-    """The lock of the record has passed before its handler was called: another member may have
-    it."""
 
 
 class NotSentError(Exception):

@@ -23,7 +23,7 @@ from asyncrevoke.handlers.policy.batch import (
     first_unfinished_offset,
     log_fields,
 )
-from asyncrevoke.handlers.policy.context import HandlerContext
+from asyncrevoke.handlers.policy.context import HandlerContext, LockedContext
 from asyncrevoke.handlers.policy.middleware import CallNext, MiddlewareChain, compose_middleware
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 class TimeLimit:
     """Warns after half of ``seconds``, and cancels the call after all of them.
 
-    It pauses the partition of a call that ignores the cancellation.
+    It pauses the partition of a call that ignores the cancellation; in a share group (``releases``)
+    it releases the records.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class TimeLimit:
         item: Item,
         handler: Handler,
         seconds: float,
+        *,
+        releases: bool = False,
     ) -> None:
         self._clock = clock
         self._log = log
@@ -64,6 +67,7 @@ class TimeLimit:
         self._item = item
         self._handler = handler
         self._seconds = seconds
+        self._releases = releases
         self._expired = False
         self._timer: TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None
@@ -110,9 +114,11 @@ class TimeLimit:
         log_events.HALF_OF_MAX_HANDLER_TIME.write_to(self._log, **self._fields())
 
     def _cancellation_ignored(self) -> None:
-        """The call still runs 5 s after it was cancelled: pause the partition."""
+        """The call still runs 5 s after it was cancelled."""
         log_events.HANDLER_DID_NOT_EXIT.write_to(self._log, **self._fields())
-        if not self._backlog.is_paused_by_failure(self._item):
+        if self._releases:
+            self._backlog.give_back(self._item)
+        elif not self._backlog.is_paused_by_failure(self._item):
             reason = FailurePause(
                 *self._item.topic_partition,
                 first_unfinished_offset(self._item),
@@ -151,6 +157,11 @@ class HandlerInvoker:
         self._clock = context.clock
         self._open_producer = context.open_producer
         self._transactions = context.transactions
+        self._locks = locks = context.locks
+        # A share group's contexts know the locks of their records.
+        self._context_of: Callable[..., HandlerContext] = (
+            HandlerContext if locks is None else partial(LockedContext, locks.lock_deadline)
+        )
         self._state = context.state
         self._workers = context.worker_resources
         self._lifespans = context.lifespans
@@ -192,9 +203,10 @@ class HandlerInvoker:
                 return None
             state, log, name = self._state, self._log, handler.name
             producer, transactions = self._open_producer, self._transactions
+            context_of = self._context_of
             if transactions is None:
                 first = lambda record: call(  # noqa: E731
-                    record, HandlerContext(record, 1, state, log, name, None, None, None, producer)
+                    record, context_of(record, 1, state, log, name, None, None, None, producer)
                 )
             else:
                 begin_call = transactions.finished.begin_call
@@ -277,7 +289,7 @@ class HandlerInvoker:
         partition_state = None
         if self._lifespans is not None:
             partition_state = self._lifespans.state_of(item.topic_partition)
-        context = HandlerContext(
+        context = self._context_of(
             record,
             attempt,
             self._state,
@@ -306,7 +318,11 @@ class HandlerInvoker:
             call = partial(tracer.call, handler.name, context.records, attempt, call)
         if longest is None:
             return call()
-        return TimeLimit(self._clock, self._log, self._backlog, item, handler, longest).run(call)
+        releases = self._locks is not None
+        limit = TimeLimit(
+            self._clock, self._log, self._backlog, item, handler, longest, releases=releases
+        )
+        return limit.run(call)
 
     def _results_of(self, item: Item, handler: Handler, calls: int) -> CallResults | None:
         """Where the last of ``calls`` calls publishes to, if its results are written in a
@@ -391,9 +407,7 @@ async def _decode(
             if failures.topic_for(record, handler, error) is not None:
                 await failures.send_to_topic(Unsent(record, error), handler, 0)
                 failures.complete_all([record])
-            elif handler.on_error == "skip":
-                failures.skip(record, handler, error)
-            else:
+            elif not failures.give_up(record, handler, error):
                 return values, error
             batch.remove([record])
     return values, None

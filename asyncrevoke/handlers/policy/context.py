@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from typing_extensions import TypeVar
 
@@ -154,6 +154,13 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
             await delivery.wait()
 
     @property
+    def lock_deadline(self) -> float | None:
+        """In a share group: when the lock of the record, or the first one of a batch, passes unless
+        it is renewed, as it is at half of its time; in seconds of the event loop's clock. None if
+        it has passed (the record may be with another member), and in a consumer group."""
+        return None
+
+    @property
     def records(self) -> Sequence[Record]:
         """The records of a batch, in offset order, or the single record."""
         return (self.record,) if self._records is None else self._records
@@ -176,3 +183,26 @@ class HandlerContext(Generic[StateT, WorkerT, PartitionT]):
             offset=record.offset,
             attempt=self.attempt,
         )
+
+
+class LockedContext(HandlerContext):
+    """The context of a call in a share group. ``deadline_of`` returns the deadline of a lock; None
+    if it has passed."""
+
+    __slots__ = ("_deadline_of",)
+
+    def __init__(
+        self,
+        deadline_of: Callable[[Record], float | None],
+        *arguments: Any,  # noqa: ANN401 - those of the base class
+        **named: Any,  # noqa: ANN401 - likewise
+    ) -> None:
+        super().__init__(*arguments, **named)
+        self._deadline_of = deadline_of
+
+    @property
+    def lock_deadline(self) -> float | None:
+        """When the first lock passes unless it is renewed; None if one has passed."""
+        deadlines = [self._deadline_of(record) for record in self.records]
+        known = [deadline for deadline in deadlines if deadline is not None]
+        return min(known) if len(known) == len(deadlines) else None

@@ -50,6 +50,7 @@ _OTHER_NAMES = {
 _BACKREFERENCE = re.compile(r"\\[1-9]|\(\?\(")
 _MAX_RECORDS = 500
 _MAX_WAIT = 0.2
+RELEASE_DELAY = 30.0
 
 
 class CheckedOptions(NamedTuple):
@@ -59,7 +60,7 @@ class CheckedOptions(NamedTuple):
     retry: Retry | None
     retry_topic: RetryTopic | None
     dead_letter: str | None
-    on_error: OnError | Pause
+    on_error: OnError | Pause | None
     batch: tuple[int, float] | None
     max_handler_time: float | None
     decoder: Decoder | None
@@ -70,6 +71,7 @@ class CheckedOptions(NamedTuple):
     where: Callable[[Record], object] | None
     unmatched: Unmatched | None
     run_in: RunIn | None
+    release_delay: float
 
 
 def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOptions:
@@ -102,7 +104,7 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
         retry=retry,
         retry_topic=retry_topic,
         dead_letter=dead_letter,
-        on_error=on_error or "stop",
+        on_error=on_error,
         batch=batch_options,
         max_handler_time=cast("float | None", max_handler_time),
         decoder=decoder,
@@ -113,6 +115,7 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
         where=_checked_where(options.get("where")),
         unmatched=_checked_unmatched(options.get("unmatched"), dead_letter),
         run_in=_checked_run_in(options.get("run_in")),
+        release_delay=_checked_release_delay(options.get("release_delay"), on_error),
     )
 
 
@@ -190,7 +193,8 @@ def check_failure_options(retry: object, dead_letter: object, on_error: object) 
         )
     if on_error is not None and on_error not in get_args(OnError):
         raise ConfigError(
-            f'on_error={shown_option(on_error)} is unknown: use "stop", "skip" or "pause"'
+            f'on_error={shown_option(on_error)} is unknown: use "stop", "skip" or "pause", in a '
+            'share group "release", "reject" or "stop"'
         )
     if dead_letter is None:
         return
@@ -252,6 +256,14 @@ def _checked_unmatched(unmatched: Unmatched | None, dead_letter: str | None) -> 
             'of this handler: give it dead_letter="..."'
         )
     return unmatched
+
+
+def _checked_release_delay(given: object, on_error: object) -> float:
+    if given is None:
+        return RELEASE_DELAY
+    if on_error not in (None, "release"):
+        raise ConfigError('release_delay is for on_error="release": leave out one of them')
+    return cast("float", checks.seconds(zero=True, most=checks.HOUR)("release_delay", given))
 
 
 def _checked_run_in(run_in: RunIn | None) -> RunIn | None:

@@ -17,7 +17,7 @@ from asyncrevoke.handlers.policy.retry import Pause, Retry
 from asyncrevoke.handlers.policy.retry_topic import RetryTopic
 from asyncrevoke.handlers.policy.signature import BatchHandlerCall, HandlerCall
 
-OnError: TypeAlias = Literal["stop", "skip", "pause"]
+OnError: TypeAlias = Literal["stop", "skip", "pause", "release", "reject"]
 Unmatched: TypeAlias = Literal["stop", "skip", "dead_letter"]
 RunIn: TypeAlias = Literal["thread", "process", "interpreter"]
 
@@ -55,7 +55,13 @@ class HandlerOptions(TypedDict, total=False):
     ``run`` raises the error, and the next owner processes the record again. ``"skip"``: the error
     is logged, and the record is done. ``"pause"``: its partition is paused; ``resume`` reads the
     record again. ``Pause(probe_after=30.0)``: its partition is paused, and the record is retried
-    every 30 s until it succeeds."""
+    every 30 s until it succeeds. A share group has ``"release"`` (its default), ``"reject"`` and
+    ``"stop"`` instead. ``"release"``: the record is delivered again, to any member, until the group
+    archives it. ``"reject"``: it is not delivered again."""
+    release_delay: float | None
+    """In a share group: seconds for which ``on_error="release"`` holds a record before it releases
+    it (default 30.0), so that an outage does not use up its deliveries. Its lock is renewed
+    meanwhile, and it uses no slot; a stop releases it at once."""
     publish_to: str | None
     """A topic for the results that the function returns or yields, see
     :class:`~asyncrevoke.Message`: a value, or a list of values; None publishes nothing. The record
@@ -107,6 +113,7 @@ class Handler(NamedTuple):
 
     Either ``topics`` or ``pattern`` is given, and either ``call`` or ``batch``. ``decoder`` is None
     if values are decoded by annotation; ``value_type`` is the annotation of one value.
+    ``on_error`` is None if it was not given.
     ``only_replays_keep_results``: ``publish_to=None`` was given. ``middleware`` belongs to the
     routers through which the handler was included, the outermost first. ``registered`` is the
     decorated function; calls call ``function``.
@@ -120,7 +127,7 @@ class Handler(NamedTuple):
     retry: Retry | None
     retry_topic: RetryTopic | None
     dead_letter: str | None
-    on_error: OnError | Pause
+    on_error: OnError | Pause | None
     call: HandlerCall | None
     wants_context: bool
     batch: BatchOptions | None
@@ -135,6 +142,7 @@ class Handler(NamedTuple):
     value_type: object = None
     run_in: RunIn | None = None
     only_replays_keep_results: bool = False
+    release_delay: float = 30.0
 
     @property
     def failure_topics(self) -> tuple[str, ...]:

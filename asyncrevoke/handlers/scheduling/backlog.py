@@ -230,6 +230,10 @@ class Backlog:
         if isinstance(item, HandlerBatch):
             self.batch_ended(item)
 
+    def give_back(self, item: Item) -> None:
+        """Abandon the records of an item whose call still runs; its end has no effect."""
+        self._source.abandon_all(unfinished_records(item))
+
     def abandon_lane(self, entry: Entry) -> None:
         """Abandon a started entry, and the items behind it in its lane."""
         item = entry[1]

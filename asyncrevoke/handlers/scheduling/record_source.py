@@ -98,9 +98,21 @@ class RecordLocks(Protocol):
         """A handler is about to be called with this record; False if its lock has passed."""
         ...
 
-    def wait(self, records: Sequence[Record]) -> None:
-        """These records wait for the next call of their handler: they are renewed, and use no slot
-        meanwhile."""
+    def wait(self, records: Sequence[Record], release_after: float | None = None) -> None:
+        """These records wait for the next call of their handler, or are released after so many
+        seconds: they are renewed, and use no slot meanwhile."""
+
+    def reject(self, record: Record) -> None:
+        """The record is not to be delivered again: its dead letter is acknowledged, or the handler
+        gives it up. A later ``complete`` has no effect."""
+
+    def is_last_delivery(self, record: Record) -> bool:
+        """Whether the broker archives the record when it is released, as far as is known."""
+        ...
+
+    def lock_deadline(self, record: Record) -> float | None:
+        """When the lock passes unless it is renewed, on the event loop's clock; None if it has."""
+        ...
 
 
 class RecordSource(TakenRecords, Protocol):

@@ -23,6 +23,8 @@ FailureDecision: TypeAlias = Literal[
     "sent_to_retry_topic",
     "dead_lettered",
     "skipped",
+    "released",
+    "rejected",
     "paused",
     "stopped",
     "abandoned",

@@ -37,6 +37,8 @@ class ShareSession(EnteredSession):
         self.core = core
         # A record may be started until its lock passes, whoever is a member.
         self.membership = NoMembership()
+        # After so many deliveries the broker archives a record; None while that is not known.
+        self.delivery_limit: int | None = None
         # What the core has returned and poll() has not.
         self._acquired: list[AcquiredRecord] = []
 
@@ -129,10 +131,24 @@ class ShareSession(EnteredSession):
         """A handler is about to be called with this record; False if its lock has passed."""
         return self._driver.call_for_record(self.core.begin, _acquired(record))
 
-    def wait(self, records: Sequence[Record]) -> None:
-        """These records wait for the next call of their handler: they are renewed, and use no slot
-        meanwhile."""
-        self._driver.call(self.core.wait_all, cast("Sequence[AcquiredRecord]", records))
+    def wait(self, records: Sequence[Record], release_after: float | None = None) -> None:
+        """These records wait for the next call of their handler, or are released after so many
+        seconds: they are renewed, and use no slot meanwhile."""
+        waiting = cast("Sequence[AcquiredRecord]", records)
+        self._driver.call(self.core.wait_all, waiting, release_after)
+
+    def reject(self, record: Record) -> None:
+        """The record is not to be delivered again, to any member."""
+        self._driver.call(self.core.reject, _acquired(record))
+
+    def is_last_delivery(self, record: Record) -> bool:
+        """Whether the broker archives the record when it is released, as far as is known."""
+        limit = self.delivery_limit
+        return limit is not None and _acquired(record).delivery_count >= limit
+
+    def lock_deadline(self, record: Record) -> float | None:
+        """When the lock passes unless it is renewed, on the event loop's clock; None if it has."""
+        return self.core.lock_deadline(_acquired(record))
 
     # --- partitions ------------------------------------------------------------------------------
 

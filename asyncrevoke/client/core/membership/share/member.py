@@ -86,6 +86,8 @@ class ShareGroupMembership:
         self.state = ShareMemberState.UNSUBSCRIBED
         self._topics: tuple[str, ...] = ()
         self.epoch = JOIN_EPOCH
+        # The epoch that the coordinator has given first: that of the group.
+        self.first_epoch: int | None = None
         # Whether the next heartbeat has the topics, and its response the assignment.
         self._full = True
         self._in_flight = False
@@ -201,6 +203,8 @@ class ShareGroupMembership:
         self._log.over(now, "group")
         self.confirmed_at = sent_at
         self.epoch = reply.member_epoch
+        if self.first_epoch is None:
+            self.first_epoch = self.epoch
         self._backoff.succeeded()
         if sent.topics is not None:
             self._full = False
