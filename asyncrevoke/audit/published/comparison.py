@@ -181,7 +181,7 @@ class _Comparison:
         return _joined(rows)
 
     def _absent(self) -> Iterator[_Found]:
-        query = queries.absent(incomplete=bool(incomplete(self._group.sessions)))
+        query = queries.absent(self._skew_us, incomplete=bool(incomplete(self._group.sessions)))
         rows: list[_Found] = []
         for part, off, at_us, places, unseen, unknown, hidden in self._db.rows(query):
             reason = None

@@ -1,7 +1,7 @@
 """The tables and queries about results that were published in transactions.
 
-Input are the tables ``journal``, ``events``, ``spans``, ``resets``, ``windows`` and ``unaccounted``
-of the audited topic (:mod:`asyncrevoke.audit.rules.views`), and
+Input are the tables ``journal``, ``attempts``, ``events``, ``spans``, ``resets``, ``windows``,
+``covers`` and ``unaccounted`` of the audited topic (:mod:`asyncrevoke.audit.rules.views`), and
 
 - ``result_topics`` (``facts, topic``): the number of the topic of results, for each text that names
   one in the journal,
@@ -74,25 +74,41 @@ def doubled(skew_us: int) -> Sql:
 
 
 _ABSENT: Final = """
-    SELECT placed.part, placed.off, max(placed.at_us), {places},
-           bool_or(state = 'unseen') AS unseen, bool_or(state = 'unknown') AS unknown,
-           {hidden} OR EXISTS (SELECT 1 FROM unaccounted AS u WHERE u.part = placed.part
-                               AND placed.off >= u.lo AND placed.off < u.hi) AS hidden
-    FROM placed JOIN windows ON windows.part = placed.part
-    WHERE placed.off < windows.committed
-    GROUP BY placed.part, placed.off HAVING NOT bool_or(state = 'seen')
-    ORDER BY placed.part, placed.off
+    WITH absent AS (
+        SELECT placed.part, placed.off, max(placed.at_us) AS last_us, {places} AS places,
+               max_by(placed.session, placed.at_us) AS last_session,
+               list(DISTINCT placed.session) AS sessions,
+               bool_or(state = 'unseen') AS unseen, bool_or(state = 'unknown') AS unknown,
+               {hidden} OR EXISTS (SELECT 1 FROM unaccounted AS u WHERE u.part = placed.part
+                                   AND placed.off >= u.lo AND placed.off < u.hi) AS hidden
+        FROM placed JOIN windows ON windows.part = placed.part
+        WHERE placed.off < windows.committed
+        GROUP BY placed.part, placed.off HAVING NOT bool_or(state = 'seen')
+    ), redone AS (
+        SELECT DISTINCT absent.part, absent.off
+        FROM absent JOIN attempts AS a ON a.part = absent.part AND a.off = absent.off AND a.done
+        LEFT JOIN covers ON covers.part = absent.part AND covers.above <= absent.off
+             AND covers.beyond > absent.off
+        WHERE a.s > absent.last_us + if(a.session = absent.last_session, 0, {skew})
+           OR (a.session = covers.session AND NOT list_contains(absent.sessions, a.session))
+    )
+    SELECT part, off, last_us, places, unseen, unknown, hidden
+    FROM absent ANTI JOIN redone USING (part, off)
+    ORDER BY part, off
 """
 
 
-def absent(*, incomplete: bool) -> Sql:
+def absent(skew_us: int, *, incomplete: bool) -> Sql:
     """The committed records of which results were written and none is visible: whether one is
     certainly not visible, whether that is unknown of one, and whether rows about the record may be
-    missing. ``incomplete``: rows are missing in some session."""
+    missing. ``incomplete``: rows are missing in some session.
+
+    Not those whose last call has published nothing: it began after their results were written, or
+    it is of the session that has committed them, and has written none."""
     hidden: Text = "false"
     if incomplete:
         hidden = "EXISTS (SELECT 1 FROM hidden WHERE hidden.part = placed.part)"
-    return compose(_ABSENT, places=_PLACES, hidden=hidden)
+    return compose(_ABSENT, places=_PLACES, hidden=hidden, skew=skew_us)
 
 
 DIVIDED: Final = compose(

@@ -136,8 +136,9 @@ def test_results_of_an_aborted_transaction_that_was_done_again_are_right(tmp_pat
     assert (found(result), result.status) == ([], "PASS")
 
 
-def test_results_that_the_next_owner_has_written_again_are_right(tmp_path: Path) -> None:
-    """The first owner was killed before the end of its transaction."""
+def killed_in_a_transaction() -> tuple[JournalMember, JournalMember]:
+    """The first owner was killed before the end of its transaction with the results of 40 to 48.
+    The next one has called the handler again for the records from 40 on."""
     a, b = run(without=[40])
     for offset in range(40, 50):
         b.attempts[offset] = b.attempt(offset, at(50) - 20 * MS + offset, at(50) - MS + offset)
@@ -145,12 +146,49 @@ def test_results_that_the_next_owner_has_written_again_are_right(tmp_path: Path)
     b.begin[0] = b.begin[0]._replace(at=b.begin[0].at - 20 * MS)
     b.begin[2] = b.begin[2]._replace(at=b.begin[0].at)
     a.commits = [a.commit(40, at(40))]
-    b.more.append(results(b, {o: place(o) for o in range(40, 50)}, 20, after=51))
     a.more.append(results(a, {o: END + o for o in range(40, 49)}, 4, after=48))
     a.end = []
+    return a, b
+
+
+def of_results(result: AuditResult) -> list[tuple[str, int | None, int | None]]:
+    return [each for each in found(result) if each[0].startswith("result")]
+
+
+def test_results_that_the_next_owner_has_written_again_are_right(tmp_path: Path) -> None:
+    a, b = killed_in_a_transaction()
+    b.more.append(results(b, {o: place(o) for o in range(40, 50)}, 20, after=51))
     result = audited(tmp_path, a, b, invoices=Invoices(*range(END, 200), hi=200))
-    kinds = {kind for kind, *_ in found(result)}
-    assert not {kind for kind in kinds if kind.startswith("result")}
+    assert of_results(result) == []
+
+
+def test_a_handler_that_publishes_nothing_when_the_next_owner_calls_it_is_right(
+    tmp_path: Path,
+) -> None:
+    a, b = killed_in_a_transaction()
+    hidden = [*map(place, range(40, 50)), *range(END, 200)]
+    result = audited(tmp_path, a, b, invoices=Invoices(*hidden, hi=200))
+    assert of_results(result) == []
+
+
+def test_results_that_only_some_calls_of_the_next_owner_have_published_are_compared(
+    tmp_path: Path,
+) -> None:
+    a, b = killed_in_a_transaction()
+    b.more.append(results(b, {o: place(o) for o in range(40, 45)}, 20, after=51))
+    hidden = [*map(place, range(40, 50)), *range(END, 200)]
+    result = audited(tmp_path, a, b, invoices=Invoices(*hidden, hi=200))
+    assert of_results(result) == [("result_missing", 40, 44)]
+
+
+def test_a_handler_that_publishes_nothing_when_its_member_calls_it_again_is_right(
+    tmp_path: Path,
+) -> None:
+    a, b = run()
+    a.attempts[RECORDS] = a.attempt(7, at(40) + MS, at(40) + 2 * MS)
+    result = audited(tmp_path, a, b, invoices=Invoices(place(7)))
+    # Others of the transaction are visible.
+    assert of_results(result) == [("result_incomplete", 7, 7)]
 
 
 def test_results_of_two_owners_are_doubled(tmp_path: Path) -> None:
