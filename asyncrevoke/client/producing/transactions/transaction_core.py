@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.protocol.messages import Request
 
 _NEVER: Final = float("inf")
+_NO_RESPONSE: Final = "a broker has not responded"
 _FIRST_BACKOFF: Final = 0.02
 _LONGEST_BACKOFF: Final = 1.0
 _FENCED: Final = (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch)
@@ -119,8 +120,8 @@ class TransactionCore:
 
     Whoever owns ``topics`` requests their metadata. ``timeout``: seconds after which the
     coordinator aborts a transaction that has not ended. ``ended`` is called when the present
-    transaction has ended; its sinks have been told before. ``last_failure`` is the reason of the
-    last failed request, for errors.
+    transaction has ended; its sinks have been told before. ``last_failure``: why a request of it
+    has last failed, for errors; that of the last transaction while there is no other.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class TransactionCore:
         self._metadata_max_age = metadata_max_age
         self._ended = ended
         self.state = State.UNINITIALIZED
-        self.last_failure = "no broker has responded"
+        self.last_failure = _NO_RESPONSE
         # Why every transaction fails, in the state FATAL.
         self.fatal: Exception | None = None
         self._transaction: Transaction | None = None
@@ -182,6 +183,7 @@ class TransactionCore:
         """Write and commit this. Call :meth:`requests` after it."""
         assert self._transaction is None
         self._transaction, self._abort_at = transaction, _NEVER
+        self.last_failure = _NO_RESPONSE
         if self.fatal is not None:
             self._fail(self.fatal)
 

@@ -205,6 +205,25 @@ def test_a_coordinator_that_never_responds_fails_the_transaction_in_time() -> No
     assert "no response" in str(ends.error)
 
 
+def test_an_error_names_no_failure_of_an_earlier_transaction() -> None:
+    setting = Setting(TransactionBrokers(2))
+    refused = iter(("unreachable",))
+    setting.faults = lambda outgoing: (
+        next(refused, "response") if isinstance(outgoing.message, ProduceRequest) else "response"
+    )
+    ends = setting.transaction({0: [b"a"]})
+    setting.run()
+    assert (ends.error, setting.core.last_failure) == (None, "refused")
+    # The response to Produce is still outstanding at the end of the time of the transaction.
+    setting.faults = lambda outgoing: (
+        "lost" if isinstance(outgoing.message, ProduceRequest) else "response"
+    )
+    ends = setting.transaction({0: [b"b"]}, longest=3.0)
+    setting.run()
+    assert isinstance(ends.error, TransactionTimedOutError)
+    assert "a broker has not responded" in str(ends.error)
+
+
 def test_a_commit_that_gets_no_response_is_in_doubt_after_the_coordinator_must_have_ended() -> None:
     setting = Setting(TransactionBrokers(2))
     setting.faults = lambda outgoing: (
