@@ -1,13 +1,23 @@
 """Members that process exactly once, with one bug each in their transactions; see :mod:`.mutant`.
 
 The first ones break what makes a result visible once. The others do what other clients have lost
-data by, or hung: each has the bug that it is named after.
+data by, or hung: each has the bug that it is named after. What this world does not have is guarded
+elsewhere:
+
+- results that a broker refuses: ``unit/producing/transactions/test_transaction_core.py`` and
+  ``broker/requests/exactly_once/test_bad_input_for_transactions.py``,
+- a position that a late ListOffsets would set: ``unit/core/position/test_position_resolver.py``,
+- input with open transactions, whose lag ends at the last stable offset:
+  ``broker/requests/exactly_once/test_last_stable_offset.py``,
+- which error an old epoch has in TxnOffsetCommit up to version 5:
+  ``unit/core/commit/test_transactional_committer.py``,
+- records of retry topics and dead letters: ``broker/requests/exactly_once/test_exactly_once.py``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.mutant_schedules import crashes_amid_slow_tasks
@@ -19,6 +29,7 @@ from simulation.schedules.schedule import (
 )
 from simulation.schedules.transaction_plan import TransactionPlan
 from simulation.schedules.transactional_schedules import with_transactions
+from simulation.transactions.transaction_responses import ended
 
 from asyncrevoke.client.core.commit import fitting_records
 from asyncrevoke.client.core.commit.transactional_committer import (
@@ -27,12 +38,14 @@ from asyncrevoke.client.core.commit.transactional_committer import (
 )
 from asyncrevoke.client.core.partition.completion_map import EncodedMap
 from asyncrevoke.client.core.position import resolver
+from asyncrevoke.client.errors import FatalError
 from asyncrevoke.client.producing.exactly_once import record_transactions
 from asyncrevoke.client.producing.exactly_once.finished_records import FinishedRecords
 from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
 from asyncrevoke.client.producing.transactions import coordinator, error_table
 from asyncrevoke.client.producing.transactions.coordinator import Coordinator
 from asyncrevoke.client.producing.transactions.error_table import Action
+from asyncrevoke.client.producing.transactions.requests import EndTxnRequest
 from asyncrevoke.client.producing.transactions.state_table import TRANSITIONS, Event, State
 from asyncrevoke.client.producing.transactions.transaction import PartitionBatches
 from asyncrevoke.client.producing.transactions.transaction_commits import TransactionCommits
@@ -43,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pytest
+    from kio.schema.end_txn.v5.response import EndTxnResponse
 
     from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
@@ -256,6 +270,31 @@ def _coordinator_is_not_looked_up_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coordinator, "again", stay)
 
 
+def _rejected_offsets_end_the_consumer(patch: pytest.MonkeyPatch) -> None:
+    aborted = RecordTransactions._aborted
+
+    def fail(self: RecordTransactions, outcome: Any, *arguments: Any, **options: Any) -> None:
+        if outcome == "offsets_rejected":
+            raise FatalError("the member is fenced")
+        aborted(self, outcome, *arguments, **options)
+
+    patch.setattr(RecordTransactions, "_aborted", fail)
+
+
+def _next_transaction_is_pipelined(patch: pytest.MonkeyPatch) -> None:
+    requests = TransactionCore.requests
+
+    def hasty(core: TransactionCore, now: float) -> list[TransactionRequest]:
+        outgoing = requests(core, now)
+        for sent in outgoing:
+            message = sent.message
+            if isinstance(message, EndTxnRequest) and message.committed:
+                core._commit_ended(now, cast("EndTxnResponse", ended(ErrorCode.none).entity))
+        return outgoing
+
+    patch.setattr(TransactionCore, "requests", hasty)
+
+
 def slow_tasks(tweak: Callable[[Schedule], Schedule]) -> Callable[[Schedule], Schedule]:
     """Some records take seconds, so that others are done beyond them."""
     return lambda schedule: crashes_amid_slow_tasks(tweak(schedule))
@@ -271,6 +310,12 @@ _LOSSY_1, _LOSSY_2 = transactions(1, loss=0.15), transactions(2, loss=0.15)
 _UNKNOWN = transactions(1, loss=0.05, unknown_outcomes=0.4)
 _SLOW_MARKERS = transactions(2, marker_delay=1.0)
 _FROZEN = with_incidents(slow_links(_2), IncidentKind.FREEZE, 5, 9.0)
+_TIMED_OUT = with_incidents(
+    slow_links(transactions(2, timeout=1.0, check_interval=0.2)),
+    IncidentKind.MOVE_TRANSACTIONS,
+    4,
+    1.5,
+)
 _MOVED = with_incidents(_2, IncidentKind.MOVE_TRANSACTIONS, 4, 0.2)
 _FORGOTTEN = with_incidents(_2, IncidentKind.FORGET_ID, 30, 0.0)
 _FORGOTTEN_IN_DOUBT = with_incidents(
@@ -375,5 +420,27 @@ MUTANTS = [
         _change(ErrorCode.unknown_server_error, Action.DONE, error_table.COMMIT_ERRORS),
         "X1",
         tweak=_UNKNOWN,
+    ),
+    _mutant(
+        "a transaction that the coordinator has aborted counts as committed",
+        _change(ErrorCode.invalid_txn_state, Action.DONE, error_table.COMMIT_ERRORS_IMPLICIT),
+        "X1",
+        "I17",
+        tweak=_TIMED_OUT,
+        disturbance=Disturbance.FAULTS,
+    ),
+    _mutant(
+        "rejected offsets end the consumer",
+        _rejected_offsets_end_the_consumer,
+        "errors",
+        tweak=_FROZEN,
+        disturbance=Disturbance.FAULTS,
+    ),
+    _mutant(
+        "the next transaction begins before the response to EndTxn",
+        _next_transaction_is_pipelined,
+        "fenced",
+        tweak=_2,
+        disturbance=Disturbance.CALM,
     ),
 ]
