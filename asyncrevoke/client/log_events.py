@@ -192,6 +192,12 @@ SHARE_MEMBER_JOINS_AGAIN = _warning("removed from the share group; joining again
 """What the member has acquired stays locked for it, and its handlers go on."""
 SHARE_LOCKS_LOST = _warning("locks of acquired records are lost", "topic partition records reason")
 """The broker delivers these records again, to any member, and counts a delivery."""
+SHARE_LOOP_BLOCKED = _warning(
+    "event loop was blocked: locks of acquired records were not renewed in time",
+    "seconds lock handlers",
+)
+"""For more than half of a lock. `handlers` ran before or after it; run blocking work with
+`run_in="thread"`."""
 SHARE_RENEWALS_REFUSED = _warning("the broker does not renew locks of acquired records")
 """`share.renew.acknowledge.enable` of the group is false: a handler that takes longer than the lock
 (`share.record.lock.duration.ms`) loses its record."""

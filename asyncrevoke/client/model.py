@@ -146,6 +146,28 @@ class TransactionProgress(NamedTuple):
     seconds: float | None
 
 
+class ShareHealth(NamedTuple):
+    """The records that a consumer of a share group has acquired.
+
+    ``unstarted`` wait for a call, ``running`` are with handlers, ``waiting`` for their next call or
+    to be released. ``oldest`` is the record that was acquired first, with ``oldest_seconds`` since
+    then and ``oldest_deliveries``; after 2,000 others, by default, an unfinished one stops its
+    partition. ``last_deliveries`` are on the last delivery before the broker archives them, as far
+    as the group's limit is known. ``locks_lost`` counts those of the last minute, and
+    ``refused_sessions`` (``host:port``) are brokers that accept no further share session.
+    """
+
+    unstarted: int
+    running: int
+    waiting: int
+    oldest: tuple[str, int, int] | None
+    oldest_seconds: float
+    oldest_deliveries: int
+    last_deliveries: int
+    locks_lost: int
+    refused_sessions: tuple[str, ...]
+
+
 class Health(NamedTuple):
     """The state of the consumer, for a health check.
 
@@ -167,7 +189,7 @@ class Health(NamedTuple):
     request; if no broker responds, these are the brokers that were tried. ``throttled_brokers`` are
     brokers (``host:port``) that delay requests of this consumer because it exceeds a quota, with
     the seconds that are left (KIP-219); that is not a failure. ``transactions`` is None without
-    ``processing="exactly_once"``.
+    ``processing="exactly_once"``, and ``share`` in a consumer group.
     """
 
     state: str
@@ -190,6 +212,7 @@ class Health(NamedTuple):
     unwritten: tuple[UnwrittenRecords, ...] = ()
     throttled_brokers: Mapping[str, float] = MappingProxyType({})
     transactions: TransactionProgress | None = None
+    share: ShareHealth | None = None
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -225,6 +248,11 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
         the record changes, and another leader begins with what is stored.
         """
         return None
+
+    @property
+    def acquisition(self) -> int:
+        """Which response of a share group has acquired it; for the library."""
+        return -1
 
     @property
     def view(self) -> memoryview | None:
@@ -282,8 +310,13 @@ class ShareRecord(Record, frozen=True, gc=False, eq=False):
 
     # Numbers the responses with acquired records: two deliveries of one offset have two locks. The
     # tracker id is the same for all records, because no offset of a share group is tracked.
-    acquisition: int = -1
+    response: int = -1
     deliveries: int = 1
+
+    @property
+    def acquisition(self) -> int:
+        """Which response of the share group has acquired it; for the library."""
+        return self.response
 
     @property
     def delivery_count(self) -> int:
@@ -294,8 +327,13 @@ class ShareRecord(Record, frozen=True, gc=False, eq=False):
 class UnreadableShareRecord(UnreadableRecord, frozen=True, gc=False, eq=False):
     """An acquired record that cannot be read."""
 
-    acquisition: int = -1
+    response: int = -1
     deliveries: int = 1
+
+    @property
+    def acquisition(self) -> int:
+        """Which response of the share group has acquired it; for the library."""
+        return self.response
 
     @property
     def delivery_count(self) -> int:

@@ -24,7 +24,7 @@ from asyncrevoke.handlers.scheduling.handler_ordering import HandlerInFlightLimi
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.matching import HandlerLookup, SharedTopic
@@ -97,6 +97,13 @@ class HandlerRunner(RecordOwner):
         for partition in partitions:
             self._pipeline.lose(partition)
         self._pipeline.pool.notify()
+
+    def lose_records(self, is_lost: Callable[[Record], bool]) -> None:
+        """Cancel the running calls all of whose records are lost. What has not started is dropped
+        when it would start: no lock is left to begin with."""
+        self._pipeline.pool.cancel_calls(
+            lambda item: all(is_lost(record) for record in unfinished_records(item))
+        )
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Start no record that was delivered before a seek of these partitions.

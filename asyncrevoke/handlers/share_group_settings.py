@@ -50,7 +50,7 @@ async def _learn(session: ShareSession) -> None:
     """
     found = await _settings(session)
     if (limit := found.get(_DELIVERIES)) is not None and limit.isdecimal():
-        session.delivery_limit = int(limit)
+        session.core.delivery_limit = int(limit)
     epoch = await session.ask(session.core.wait_for_assignment)
     if epoch in _NEW_GROUP and found.get(_RESET) == "latest":
         log_events.SHARE_GROUP_BEGINS_AT_END.write_to(

@@ -3,6 +3,7 @@
 from asyncrevoke.client.config.checks import ASSIGNORS
 from asyncrevoke.client.config.consumer_config import ConsumerConfig
 from asyncrevoke.client.config.consumer_options import (
+    Acquire,
     CommitMode,
     ConsumerOptions,
     GroupProtocol,
@@ -19,6 +20,7 @@ from asyncrevoke.client.config.consumer_options import (
 
 __all__ = [
     "ASSIGNORS",
+    "Acquire",
     "CommitMode",
     "ConsumerConfig",
     "ConsumerOptions",

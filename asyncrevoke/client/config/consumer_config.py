@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from asyncrevoke.client.config import checks
 from asyncrevoke.client.config.consumer_options import (
+    Acquire,
     CommitMode,
     Compression,
     ConsumerOptions,
@@ -28,6 +29,7 @@ from asyncrevoke.client.config.consumer_options import (
     SecurityProtocol,
     ValueAs,
 )
+from asyncrevoke.client.config.consumer_protocol import reject_classic_options
 from asyncrevoke.client.config.exactly_once import check_exactly_once, check_exactly_once_group
 from asyncrevoke.client.config.names import explain_unknown, old_name
 from asyncrevoke.client.config.security import DEFAULT_MECHANISM, check_security
@@ -67,6 +69,12 @@ class ConsumerConfig:
     (KIP-932, Apache Kafka 4.2): a queue of which any member gets any record under a lock, without
     order; it needs handlers. Hazard: a group id has one type for good, and brokers archive a record
     after a number of deliveries, 5 by default."""
+
+    acquire: Acquire = "exact"
+    """What a member of a share group acquires. ``"exact"``: records that its handlers can start at
+    once. ``"batches"``: whole record batches, for handlers of a few milliseconds: each batch is
+    sent once. Hazard of ``"batches"``: each stop costs the unstarted records a delivery, and one
+    response may exceed ``max_in_flight``."""
 
     processing: Processing = "at_least_once"
     """``"at_least_once"``: a record is done when its results are acknowledged, and after a crash
@@ -355,6 +363,8 @@ class ConsumerConfig:
             raise ConfigError(old_name(name, value) or explain_unknown(name, _DEFAULTS))
         if options.get("group_type") == "share":
             options = share_group_options(options)
+        elif "acquire" in options:
+            raise ConfigError('acquire is for group_type="share": leave it out')
         check_exactly_once(options)
         return cls(**cast("ConsumerOptions", options))
 
@@ -386,7 +396,7 @@ class ConsumerConfig:
                 'group_protocol="consumer", or choose by assignors=(...)'
             )
         if self.group_protocol == "consumer":
-            self._reject_classic_options()
+            reject_classic_options(self)
 
     @property
     def exactly_once(self) -> bool:
@@ -399,20 +409,6 @@ class ConsumerConfig:
         check_exactly_once_group(self)
         object.__setattr__(self, "isolation_level", "read_committed")
         object.__setattr__(self, "commit_interval", self.transaction_interval)
-
-    def _reject_classic_options(self) -> None:
-        if tuple(self.assignors) != _default("assignors"):
-            raise ConfigError(
-                'assignors=... is for the classic protocol: with group_protocol="consumer" the '
-                "broker assigns, use server_assignor=..., or leave it out"
-            )
-        if self.session_timeout != _default("session_timeout"):
-            raise ConfigError(
-                f'session_timeout={self.session_timeout:g} s: with group_protocol="consumer" the '
-                "broker decides it, by group.consumer.session.timeout.ms, or for this group by "
-                "`kafka-configs --entity-type groups --alter --add-config "
-                "consumer.session.timeout.ms=...`: set it there, and leave it out here"
-            )
 
     def _check_times(self) -> None:
         if self.heartbeat_interval * 2 > self.session_timeout:
@@ -440,6 +436,7 @@ _CHECKS: dict[str, checks.Check] = {
     "bootstrap_servers": checks.addresses,
     "group_id": checks.optional(checks.text),
     "group_type": checks.choice(*get_args(GroupType)),
+    "acquire": checks.choice(*get_args(Acquire)),
     "processing": checks.choice(*get_args(Processing)),
     "transaction_interval": checks.seconds(most=checks.HOUR),
     "transaction_timeout": checks.seconds(most=checks.DAY),
@@ -494,7 +491,3 @@ _CHECKS: dict[str, checks.Check] = {
 }
 
 _DEFAULTS = tuple(field.name for field in dataclasses.fields(ConsumerConfig))
-
-
-def _default(name: str) -> object:
-    return ConsumerConfig.__dataclass_fields__[name].default

@@ -28,6 +28,7 @@ SaslMechanism: TypeAlias = Literal[
 ValueAs: TypeAlias = Literal["bytes", "view"]
 Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 GroupType: TypeAlias = Literal["consumer", "share"]
+Acquire: TypeAlias = Literal["exact", "batches"]
 GroupProtocol: TypeAlias = Literal["classic", "consumer", "auto"]
 
 
@@ -68,6 +69,7 @@ class ConsumerOptions(ProducerOptions, total=False):
 
     group_id: str | None
     group_type: GroupType
+    acquire: Acquire
     processing: Processing
     transaction_interval: float
     transaction_timeout: float

@@ -64,8 +64,9 @@ class ShareCore:
     of the user, and :meth:`take_effects` returns what is to be done.
 
     At most ``concurrency`` records are acquired that run or are about to, and ``max_in_flight``
-    with those that wait. No record is acknowledged but by :meth:`accept`, :meth:`reject`,
-    :meth:`release` or :meth:`wait`.
+    with those that wait. With ``acquire="batches"`` the broker acquires whole batches while there
+    are fewer than ``max_in_flight``: those that have not started wait under renewal. No record is
+    acknowledged but by :meth:`accept`, :meth:`reject`, :meth:`release` or :meth:`wait`.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class ShareCore:
         self._topics = frozenset(topics)
         self._concurrency = concurrency
         self._max_in_flight = max_in_flight
+        self._exact = config.acquire == "exact"
         self.outbox = outbox = Outbox(silence_timeout_of(config))
         self.output_topics = OutputTopics(outbox, bootstrap[0])
         self.cluster = ClusterMetadata(outbox, config, bootstrap, self.output_topics, self)
@@ -103,6 +105,8 @@ class ShareCore:
         self._releases: list[tuple[float, int, HeldRecord]] = []
         self._order = count()
         self._calls = 0
+        # After so many deliveries the broker archives a record; None while that is not known.
+        self.delivery_limit: int | None = None
         # Whether nothing is acquired any more.
         self.stopping = False
         self._assignment_calls: list[int] = []
@@ -138,8 +142,8 @@ class ShareCore:
 
     @property
     def has_effects(self) -> bool:
-        """Whether anything follows from the calls since the last :meth:`take_effects`."""
-        return True
+        """Whether anything follows from :meth:`begin`, which changes no number of free slots."""
+        return self.outbox.pending
 
     def _plan(self, now: float) -> None:
         may_acquire = not self.stopping and self.membership.may_acquire(now)
@@ -157,6 +161,12 @@ class ShareCore:
     def _room(self, sessions: int) -> int:
         """How many records the next fetch of one of so many sessions may acquire."""
         reserved = sum(session.reserved for session in self._sessions.values())
+        if not self._exact:
+            room = self._max_in_flight - len(self.held) - reserved
+            enough = room > 0 and (
+                len(self.held) == 0 or room >= self._max_in_flight // _PART_OF_SLOTS
+            )
+            return -(-room // max(sessions, 1)) if enough else 0
         in_slots = self.held.in_slots + reserved
         room = min(self._concurrency - in_slots, self._max_in_flight - len(self.held) - reserved)
         if room <= 0 or (in_slots and room < self._concurrency // _PART_OF_SLOTS):
@@ -272,6 +282,11 @@ class ShareCore:
             unreachable_brokers=tuple(node.address for node in self.cluster.unreachable_brokers()),
             session_timeout=self.membership.session_timeout,
             throttled_brokers=self.cluster.brokers.throttled(now),
+            share=self.held.health(
+                now,
+                self.delivery_limit,
+                tuple(node.address for node, each in self._sessions.items() if each.is_refused),
+            ),
         )
 
     # --- parts below -----------------------------------------------------------------------------

@@ -340,6 +340,8 @@ class Dispatcher:
                 self._sending.add(item)
             raise error
         if state.unsent is not None:
+            if self._locks is not None and self._locks.lock_deadline(state.unsent.record) is None:
+                raise LockLostError
             await self._send_to_topic(state.unsent, handler, state.calls)
         elif state.fails_with is not None:
             if self._locks is not None:

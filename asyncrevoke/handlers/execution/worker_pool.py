@@ -13,7 +13,7 @@ from asyncrevoke.client.runtime.hooks.application_calls import run_handlers_of
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextvars import Context
 
     from asyncrevoke.client.model import TopicPartition
@@ -358,6 +358,12 @@ class WorkerPool:
         for worker in self._workers:
             entry = worker.entry
             if entry is not None and entry[0].partition == partition:
+                worker.cancel()
+
+    def cancel_calls(self, is_lost: Callable[[Item], bool]) -> None:
+        """Cancel the calls of these items; their lanes are freed when they have ended."""
+        for worker in self._workers:
+            if worker.entry is not None and is_lost(worker.entry[1]):
                 worker.cancel()
 
     async def wait_until_idle(self) -> None:

@@ -89,7 +89,7 @@ def acquired(record: Record, acquisition: int, deliveries: int) -> AcquiredRecor
             None,
             next_offset=record.next_offset,
             detail=record.detail,
-            acquisition=acquisition,
+            response=acquisition,
             deliveries=deliveries,
         )
     return ShareRecord(

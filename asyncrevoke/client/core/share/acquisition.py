@@ -54,7 +54,16 @@ class Acquisition:
     them, ``lock_timeout`` in seconds.
     """
 
-    __slots__ = ("lock_timeout", "node", "number", "partition", "records", "renew_at", "topic")
+    __slots__ = (
+        "acquired_at",
+        "lock_timeout",
+        "node",
+        "number",
+        "partition",
+        "records",
+        "renew_at",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -69,6 +78,7 @@ class Acquisition:
         self.topic = topic
         self.partition = partition
         self.node = node
+        self.acquired_at = sent_at
         self.lock_timeout = lock_timeout
         self.records: dict[int, HeldRecord] = {}
         self.renew_at = sent_at + lock_timeout * _RENEWED_AFTER

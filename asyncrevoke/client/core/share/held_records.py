@@ -6,13 +6,14 @@ acquires it again, the former call must not acknowledge what the new one works o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.share.acquired_records import acquired
 from asyncrevoke.client.core.share.acquisition import Acquisition, HeldRecord
 from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
+from asyncrevoke.client.model import ShareHealth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _TIMER = "share-locks"
 # A response may come that much later than the renewal was sent without a lock passing.
 _LEAST_CHECK = 0.01
+# Seconds for which losses are counted.
+_RECENT = 60.0
 _IN_SLOTS = (RecordState.HELD, RecordState.RUNNING)
 
 
@@ -40,7 +43,12 @@ class HeldRecords:
         self._by_partition: dict[TopicIdPartition, dict[int, Acquisition]] = {}
         self._counts: Counter[RecordState] = Counter()
         self._next_number = 0
+        # When records were lost, and how many, within the last minute.
+        self._losses: deque[tuple[float, int]] = deque()
+        # Of the last response, in seconds.
+        self.lock_timeout: float | None = None
         self._check_at = float("inf")
+        self._now = 0.0
         # Records whose handlers are to be cancelled, since the last call of take_lost().
         self._lost: list[HeldRecord] = []
 
@@ -83,6 +91,7 @@ class HeldRecords:
     ) -> Acquisition:
         """A new acquisition without records."""
         self._next_number += 1
+        self.lock_timeout = lock_timeout
         acquisition = Acquisition(self._next_number, topic, partition, node, sent_at, lock_timeout)
         self._acquisitions[acquisition.number] = acquisition
         self._by_partition.setdefault(partition, {})[acquisition.number] = acquisition
@@ -140,6 +149,29 @@ class HeldRecords:
         if not of_partition:
             self._by_partition.pop(acquisition.partition, None)
 
+    def health(
+        self, now: float, delivery_limit: int | None, refused: tuple[str, ...]
+    ) -> ShareHealth:
+        """What is acquired. ``delivery_limit`` is that of the group; None: unknown."""
+        held = self.all()
+        oldest = min(held, key=lambda record: record.acquisition.acquired_at, default=None)
+        while self._losses and self._losses[0][0] < now - _RECENT:
+            self._losses.popleft()
+        limit = float("inf") if delivery_limit is None else delivery_limit
+        return ShareHealth(
+            unstarted=self._counts[RecordState.HELD],
+            running=self._counts[RecordState.RUNNING],
+            waiting=self._counts[RecordState.WAITING],
+            oldest=None
+            if oldest is None
+            else (oldest.acquisition.topic, oldest.acquisition.partition.partition, oldest.offset),
+            oldest_seconds=0.0 if oldest is None else now - oldest.acquisition.acquired_at,
+            oldest_deliveries=0 if oldest is None else oldest.delivery_count,
+            last_deliveries=sum(record.delivery_count >= limit for record in held),
+            locks_lost=sum(count for _, count in self._losses),
+            refused_sessions=refused,
+        )
+
     # --- losses --------------------------------------------------------------------------------
 
     def lose(self, records: Iterable[HeldRecord], why: str) -> None:
@@ -152,6 +184,7 @@ class HeldRecords:
             self.change(record, RecordTransition.LOSE)
             if runs:
                 self._lost.append(record)
+        self._losses.append((self._now, len(lost)))
         first = lost[0].acquisition
         self._outbox.emit(
             log_events.SHARE_LOCKS_LOST,
@@ -186,6 +219,7 @@ class HeldRecords:
 
     def check_locks(self, now: float) -> None:
         """Lose what has passed, and renew what is due. Called at each event, and by a timer."""
+        self._now = now
         if now < self._check_at:
             return
         self._check_at = float("inf")

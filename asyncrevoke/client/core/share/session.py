@@ -123,6 +123,8 @@ class ShareSession:
         self._closing = False
         # Whether it is opened only when metadata has come.
         self._awaits_metadata = False
+        # Whether the broker accepts no further share session.
+        self.is_refused = False
 
     @property
     def _timer(self) -> str:
@@ -261,7 +263,7 @@ class ShareSession:
             max_bytes=self._config.fetch_max_bytes,
             max_records=wanted,
             batch_size=_BATCH_SIZE,
-            exact=True,
+            exact=self._config.acquire == "exact",
         )
         self._send(now, request, taken, added, forgotten, wanted)
 
@@ -337,6 +339,7 @@ class ShareSession:
     def _opened(self, sent: _Outstanding) -> None:
         """The broker has taken the request: its epoch, partitions and what it forgets count."""
         self._backoff.succeeded()
+        self.is_refused = False
         if sent.epoch == CLOSE_SESSION:
             self._transition(SessionTransition.CLOSED)
             return
@@ -349,6 +352,7 @@ class ShareSession:
 
     def _rejected(self, now: float, sent: _Outstanding, error: ErrorCode, detail: str) -> None:
         action = session_error_action(error)
+        self.is_refused = error is ErrorCode.share_session_limit_reached
         if action is SessionErrorAction.FAIL:
             self._connection_lost(now, sent, error.name)
             self._reactions.group_refused(error, detail)

@@ -144,6 +144,9 @@ def _why_unready(config: ConsumerConfig, session: EnteredSession, health: Health
     if config.allow_missing_topics:
         health = health._replace(missing_topics=frozenset())
     yield from _unavailable(health)
+    if health.share is not None and health.share.refused_sessions:
+        refused = _some(health.share.refused_sessions)
+        yield f"brokers accept no further share session: {refused}"
     for held in health.unwritten[:_MOST_NAMES]:
         records = counted(held.records, "failed record")
         yield f"{records} cannot be written to {held.to_topic}: {held.reason}"

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from asyncrevoke.client.model import (
         BlockingRecord,
         FailurePause,
         PollResult,
+        Record,
         TopicPartition,
         UnwrittenRecords,
     )
@@ -30,6 +31,9 @@ class RecordOwner:
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
         """The partitions are lost: cancel the calls on their records."""
         raise NotImplementedError
+
+    def lose_records(self, is_lost: Callable[[Record], bool]) -> None:
+        """Locks of acquired records have passed: cancel the calls all of whose records are lost."""
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """The positions of the partitions were changed: do not start records from before."""

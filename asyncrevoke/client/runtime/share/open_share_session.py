@@ -16,6 +16,7 @@ from asyncrevoke.client.runtime.session.open_session import (
     record_decoder,
     session_parts,
 )
+from asyncrevoke.client.runtime.share.share_reactions import ShareReactions
 from asyncrevoke.client.runtime.share.share_session import ShareSession
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def open_share_session(
         core,
         requests,
         hooks,
+        ShareReactions(hooks, core),
         None,
         jitter=None if environment is None else environment.jitter,
     )

@@ -37,8 +37,6 @@ class ShareSession(EnteredSession):
         self.core = core
         # A record may be started until its lock passes, whoever is a member.
         self.membership = NoMembership()
-        # After so many deliveries the broker archives a record; None while that is not known.
-        self.delivery_limit: int | None = None
         # What the core has returned and poll() has not.
         self._acquired: list[AcquiredRecord] = []
 
@@ -143,7 +141,7 @@ class ShareSession(EnteredSession):
 
     def is_last_delivery(self, record: Record) -> bool:
         """Whether the broker archives the record when it is released, as far as is known."""
-        limit = self.delivery_limit
+        limit = self.core.delivery_limit
         return limit is not None and _acquired(record).delivery_count >= limit
 
     def lock_deadline(self, record: Record) -> float | None:

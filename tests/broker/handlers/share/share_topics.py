@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from asyncrevoke.broker import KafkaBroker
+    from asyncrevoke.client.config import Acquire
 
 LOCK = 2.0
 SHORT_LOCKS = {
@@ -48,7 +49,11 @@ async def queue(
 
 
 def member(
-    broker: KafkaBroker, group: str, concurrency: int = 64, max_in_flight: int | None = None
+    broker: KafkaBroker,
+    group: str,
+    concurrency: int = 64,
+    max_in_flight: int | None = None,
+    acquire: Acquire = "exact",
 ) -> Consumer:
     """A consumer of a share group."""
     return Consumer(
@@ -56,6 +61,7 @@ def member(
         group_id=group,
         group_type="share",
         concurrency=concurrency,
+        acquire=acquire,
         max_in_flight=2 * concurrency if max_in_flight is None else max_in_flight,
     )
 
@@ -67,8 +73,8 @@ async def until(condition: Callable[[], bool], within: float = 30.0) -> None:
             await asyncio.sleep(0.02)
 
 
-async def left(broker: KafkaBroker, group: str, seconds: float = LOCK + 1) -> list[bytes]:
-    """The values that another member of the group gets."""
+async def left(broker: KafkaBroker, group: str, seconds: float = 1.0) -> list[bytes]:
+    """The values that another member of the group gets. A member that has left has no locks."""
     values: list[bytes] = []
     consumer = member(broker, group)
 

@@ -248,6 +248,7 @@ async def test_batches_accept_what_has_not_failed(broker: KafkaBroker) -> None:
     assert await left(broker, topic) == []
 
 
+@pytest.mark.variant
 async def test_sync_handlers_run_in_threads(broker: KafkaBroker) -> None:
     topic = "threads"
     await queue(broker, topic, 20)

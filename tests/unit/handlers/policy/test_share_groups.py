@@ -125,3 +125,10 @@ async def test_a_share_group_needs_a_group_and_handlers() -> None:
 def test_a_delay_is_for_releasing() -> None:
     with pytest.raises(ConfigError, match='release_delay is for on_error="release"'):
         handler("orders", on_error="reject", release_delay=1.0)
+
+
+def test_what_is_acquired_is_a_choice_of_share_groups() -> None:
+    assert share().config.acquire == "exact"
+    assert share(acquire="batches").config.acquire == "batches"
+    with pytest.raises(ConfigError, match='acquire is for group_type="share"'):
+        Consumer(group_id="billing", acquire="batches")
