@@ -1,4 +1,4 @@
-"""examples/exactly_once.py, whose process is killed, and what a reader sees after its restart."""
+"""examples/groups/exactly_once.py is killed: what a reader sees after its restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.broker import RunningBroker
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "exactly_once.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "groups" / "exactly_once.py"
 ORDERS = 1500
 DEADLINE = 60.0
 

@@ -5,7 +5,7 @@ next one handles the orders again whose transaction was not committed, and their
 never visible. So an order may be billed twice, and has one invoice. A static member (--instance)
 that restarts gets its partitions back without waiting for the session timeout.
 
-    python examples/exactly_once.py --bootstrap localhost:9092 --group billing --instance billing-1
+    python examples/groups/exactly_once.py --group billing --instance billing-1
 
 The topics --topic and --invoices must exist. Readers of the invoices need read_committed: Java's
 and librdkafka's isolation.level, isolation_level here.
