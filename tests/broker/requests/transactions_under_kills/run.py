@@ -54,7 +54,8 @@ class Faults(NamedTuple):
     ``restarts``: of a broker that coordinates the group or the transactions of a member, by SIGTERM
     or SIGKILL. ``levels``: changes of the cluster's transaction.version. ``switches``: a rolling
     restart with processing="at_least_once", the next one with "exactly_once" again; only members
-    with exactly_once are killed and frozen.
+    with exactly_once are killed and frozen. ``killed_switches``: the same, and one of them is
+    killed while the group has members of both kinds.
     """
 
     kills: int = 3
@@ -65,6 +66,7 @@ class Faults(NamedTuple):
     restarts: int = 0
     levels: int = 0
     switches: int = 0
+    killed_switches: int = 0
 
 
 class Outcome(NamedTuple):
@@ -228,8 +230,8 @@ class Run:
         if fault == "levels":
             await asyncio.to_thread(self._change_level)
             return
-        if fault == "switches":
-            await self._switch()
+        if fault in ("switches", "killed_switches"):
+            await self._switch(kills=fault == "killed_switches")
             return
         running = [m for m in self._members if m.running and m.processing == "exactly_once"]
         if not running:
@@ -254,14 +256,25 @@ class Run:
         await asyncio.sleep(self._random.random())
         self._start()
 
-    async def _switch(self) -> None:
+    async def _switch(self, *, kills: bool) -> None:
         at_least_once = self._processing == "at_least_once"
         self._processing = "exactly_once" if at_least_once else "at_least_once"
         for member in self._members.copy():
+            if member not in self._members:
+                continue
             self._members.remove(member)
             self._ended.append(member)
             await self._stop(member)
             await self._handles(self._start())
+            if kills:
+                kills = False
+                killed = self._random.choice(
+                    [one for one in self._members if one.processing == "exactly_once"]
+                )
+                self._members.remove(killed)
+                self._ended.append(killed)
+                killed.kill()
+                await self._handles(self._start())
 
     async def _replace(self, member: MemberProcess, *, frozen: bool) -> None:
         if frozen:

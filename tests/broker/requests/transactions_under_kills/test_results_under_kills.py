@@ -63,3 +63,18 @@ async def test_rolling_restarts_to_at_least_once_and_back_double_no_result(
     run = Run(broker, f"switched-{protocol}", tmp_path, protocol, seed=1, load=SMALL)
     outcome = await run.execute(Faults(kills=0, stops=0, freezes=0, switches=2))
     assert outcome.is_good, outcome
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param("classic", marks=pytest.mark.variant),
+        pytest.param("consumer", marks=pytest.mark.variant),
+    ],
+)
+async def test_a_member_that_is_killed_amid_a_rolling_change_doubles_no_result(
+    broker: KafkaBroker, tmp_path: Path, protocol: GroupProtocol
+) -> None:
+    run = Run(broker, f"killed-amid-{protocol}", tmp_path, protocol, seed=1, load=SMALL)
+    outcome = await run.execute(Faults(kills=0, stops=0, freezes=0, killed_switches=2))
+    assert outcome.is_good, outcome
