@@ -31,8 +31,9 @@ _ENDING = {
     AcknowledgeType.RELEASE: RecordState.RELEASING,
     AcknowledgeType.REJECT: RecordState.REJECTING,
 }
-# Refused renewals of one record after which none is sent, if none has ever succeeded: the group's
-# share.renew.acknowledge.enable is false.
+# Records whose renewal was refused though they were locked, after which none is sent, if none has
+# ever succeeded: the group's share.renew.acknowledge.enable is false. If the lock was lost, by a
+# reset of the group's offsets or a new leader, the refusal says nothing about the option.
 _RENEWALS_TRIED = 2
 
 
@@ -184,6 +185,7 @@ class Acknowledgements:
                     self._has_renewed = True
                     record.acquisition.renewed(record, sent_at, lock_timeout)
                 elif record.state is _ENDING[taken.type]:
+                    self._was_locked(record)
                     self._held.change(record, RecordTransition.ACKNOWLEDGED)
 
     def refused(self, partition: TopicIdPartition, ranges: Sequence[AcknowledgedRange]) -> None:
@@ -196,7 +198,8 @@ class Acknowledgements:
             elif taken.first_offset < taken.last_offset:
                 again += taken.halves()
             elif taken.type is AcknowledgeType.RENEW:
-                self._renewal_refused(taken.records[0])
+                # It says nothing about the lock, whose deadline stands.
+                taken.records[0].is_renewable = False
             else:
                 self._held.lose(
                     [record for record in taken.records if record.state is _ENDING[taken.type]],
@@ -205,10 +208,9 @@ class Acknowledgements:
         if again:
             self._of(partition).alone.extendleft(reversed(again))
 
-    def _renewal_refused(self, record: HeldRecord) -> None:
-        """It says nothing about the lock, whose deadline stands."""
-        record.is_renewable = False
-        if self._has_renewed:
+    def _was_locked(self, record: HeldRecord) -> None:
+        """A record whose renewal was refused was locked all the same."""
+        if self._has_renewed or record.is_renewable:
             return
         self._refused_renewals += 1
         if self._refused_renewals == _RENEWALS_TRIED:

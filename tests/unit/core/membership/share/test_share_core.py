@@ -271,3 +271,22 @@ def test_renewals_end_when_the_group_forbids_them() -> None:
     assert accepted(world) == [0, 1, 2]
     assert application.started == [(0, n) for n in range(3)]
     assert member.events.count("the broker does not renew locks of acquired records") == 1
+
+
+def test_refused_renewals_of_lost_locks_do_not_end_those_of_others() -> None:
+    broker = ShareBroker(records=3, lock=10.0)
+    world, member, application = started(broker)
+    application.plan = accept_after(25.0)
+    world.run(2.0)
+    # A tool has reset the group's offsets, and others have handled the records.
+    partition = broker.partitions[0]
+    partition.locks.clear()
+    partition.ended.update(dict.fromkeys(range(3), AcknowledgeType.ACCEPT))
+    member.fault_free = False
+    world.run(15.0)
+    assert len(application.cancelled) == 3
+    partition.end = 6
+    world.run(60.0)
+    assert accepted(world) == list(range(6))
+    assert application.started == [(0, n) for n in range(6)]
+    assert "the broker does not renew locks of acquired records" not in member.events
