@@ -284,7 +284,11 @@ class ShareLeader:
             found = self._partitions.find(partition)
             if (error := self._fetch_error(partition, found)) is not ErrorCode.none:
                 failed[partition] = error
-            elif found is not None and left > 0 and self._clock.now >= found.loads_until:
+            elif (
+                found is not None
+                and message.max_records > 0
+                and self._clock.now >= found.loads_until
+            ):
                 found.load()
                 self._seen[partition] = None
                 found.expire(self._clock.now)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from simulation.explorer.exploration import Limits, PathOutcome, explore, run_path
 from simulation.explorer.path import Path
-from simulation.explorer.small_worlds import WORLDS
+from simulation.explorer.small_worlds import WORLDS as OF_CONSUMER_GROUPS
+from simulation.share.explored_share import SHARE_WORLD, SmallShareWorld
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simulation.explorer.small_worlds import SmallWorld
+
+    World: TypeAlias = SmallWorld | SmallShareWorld
+
+WORLDS: dict[str, World] = {**OF_CONSUMER_GROUPS, SHARE_WORLD.name: SHARE_WORLD}
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -46,7 +51,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _within(world: SmallWorld, options: argparse.Namespace) -> SmallWorld:
+def _within(world: World, options: argparse.Namespace) -> World:
     """The world with the bounds that the options narrow."""
     bounds = world.bounds
     if options.apart is not None:
@@ -56,7 +61,7 @@ def _within(world: SmallWorld, options: argparse.Namespace) -> SmallWorld:
     return dataclasses.replace(world, bounds=bounds)
 
 
-def _describe_failure(world: SmallWorld, outcome: PathOutcome, lines: int) -> str:
+def _describe_failure(world: World, outcome: PathOutcome, lines: int) -> str:
     trace = outcome.run.trace.splitlines()[-lines:] if lines else []
     again = f"python -m simulation explore --world {world.name} --path {outcome.path}"
     return "\n".join([*trace, outcome.run.failure or "", f"again: PYTHONPATH=.:tests {again}"])

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from simulation.explorer.explored_cluster import explored_cluster
 from simulation.explorer.path import Choice, Path
 from simulation.runner import ScheduleOutcome, run_world
+from simulation.share.explored_share import ExploredShareCluster, SmallShareWorld
+from simulation.share.share_run import run_share_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -40,15 +42,20 @@ class PathOutcome:
     states: tuple[PassedState, ...]
 
 
-def run_path(world: SmallWorld, path: Path, *, with_states: bool = False) -> PathOutcome:
+def run_path(
+    world: SmallWorld | SmallShareWorld, path: Path, *, with_states: bool = False
+) -> PathOutcome:
     """Run a world from its beginning along a path. Raises ValueError if it has no such path.
 
     ``with_states``: the outcome has states after the last choice."""
-    cluster = explored_cluster(world, path)
-    if with_states:
-        cluster.take_states()
-    outcome = run_world(cluster)
-    branches = cluster.branches
+    if isinstance(world, SmallShareWorld):
+        group = ExploredShareCluster(world, path)
+        outcome, branches, calm = run_share_world(group), group.branches, group.oracle.strict
+    else:
+        cluster = explored_cluster(world, path)
+        if with_states:
+            cluster.take_states()
+        outcome, branches, calm = run_world(cluster), cluster.branches, cluster.state.strict
     if branches.missed and outcome.failure is None:
         missed = ",".join(map(str, branches.missed))
         raise ValueError(f"{world.name} has no choice {missed} in its {branches.points} points")
@@ -58,7 +65,7 @@ def run_path(world: SmallWorld, path: Path, *, with_states: bool = False) -> Pat
         branches.points,
         tuple(branches.further),
         branches.longer_wait,
-        cluster.state.strict,
+        calm,
         tuple(branches.states),
     )
 
@@ -134,7 +141,7 @@ _RunAll: TypeAlias = (
 
 
 def explore(
-    world: SmallWorld,
+    world: SmallWorld | SmallShareWorld,
     depth: int,
     limits: Limits | None = None,
     *,
@@ -147,8 +154,7 @@ def explore(
     limits = limits or Limits()
     ends_at = time.perf_counter() + limits.seconds
     left = limits.paths
-    # Coroutines, by which transactions are written, have no fingerprint.
-    cuts_off = cuts_off and world.transactions is None
+    cuts_off = cuts_off and world.has_fingerprint
     known = KnownStates()
     with _runner(processes) as run_all:
         paths: Iterator[Path] = iter((Path(),))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 from simulation.cluster.simulated_cluster import SimulatedCluster, topic_name
@@ -13,6 +12,7 @@ from simulation.explorer.branches import Branches
 from simulation.explorer.explored_member import ExploredMember
 from simulation.explorer.explored_network import ExploredNetwork
 from simulation.explorer.fingerprint import fingerprint
+from simulation.explorer.no_chance import NoChance
 from simulation.explorer.path import Choice, Deviation, Path
 from simulation.schedules.fault_injection import FaultInjector
 from simulation.schedules.schedule import Disturbance, Incident, IncidentKind
@@ -24,6 +24,7 @@ from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from random import Random
 
     from simulation.explorer.small_worlds import SmallWorld
     from simulation.members.member import SimulatedMember
@@ -41,18 +42,6 @@ _CALM = (Deviation.WAIT, Deviation.JOIN, Deviation.LEAVE)
 
 
 _STATE_EVERY = 0.1
-
-
-class _NoChance(Random):
-    """Always the same number."""
-
-    def __init__(self, number: float) -> None:
-        self._number = number
-        super().__init__()
-
-    @override
-    def random(self) -> float:
-        return self._number
 
 
 class ExploredCluster(SimulatedCluster):
@@ -75,7 +64,7 @@ class ExploredCluster(SimulatedCluster):
     def rng(self, name: str) -> Random:
         # Packets take the middle of what they may take; of two members one has a thread.
         half = name in ("network", "thread 0")
-        return _NoChance(0.5 if half else 0.9 if name.startswith("thread") else 0.0)
+        return NoChance(0.5 if half else 0.9 if name.startswith("thread") else 0.0)
 
     @override
     def make_network(self) -> ExploredNetwork:

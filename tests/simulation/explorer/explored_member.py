@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from simulation.explorer.branches import Branches, PassedEvent
 from simulation.explorer.explored_network import MEMBER_OPTIONS, WAIT
+from simulation.members.driven_member import CoreT, DrivenMember
 from simulation.members.member import SimulatedMember
 from typing_extensions import override
 
+from asyncrevoke.client.core.core import Core
 from asyncrevoke.testing.fake_kafka.clock import Alarm
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import Event
 
 
-class ExploredMember(SimulatedMember):
+class ExploredTimers(DrivenMember[CoreT]):
     """Its timers may be late, and its work may take longer. What it does at once, as an event loop
     does what it is told to do soon, happens in its order."""
 
@@ -58,3 +60,7 @@ class ExploredMember(SimulatedMember):
         )
         self._clock.after(seconds, lambda: self.branches.pass_event(event, act_unless_cancelled))
         return step
+
+
+class ExploredMember(ExploredTimers[Core], SimulatedMember):
+    """A member of a consumer group."""

@@ -34,6 +34,11 @@ from asyncrevoke.client.protocol.messages import (
     Response,
     SyncGroupRequest,
 )
+from asyncrevoke.client.protocol.share_messages import (
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +56,10 @@ CHANGES_STATE = (
     LeaveGroupRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
+    # Of share groups.
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareGroupHeartbeatRequest,
     # Of transactions.
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,

@@ -41,6 +41,11 @@ class SmallWorld:
     bounds: Bounds
     transactions: TransactionPlan | None = None
 
+    @property
+    def has_fingerprint(self) -> bool:
+        """Coroutines, by which transactions are written, have none."""
+        return self.transactions is None
+
     def describe(self) -> str:
         """The world on a line, for people."""
         records = sum(count for _, _, count in self.records)

@@ -8,6 +8,7 @@ from simulation.command import COMMAND, command_environment
 from simulation.explorer.exploration import Limits, explore, run_path
 from simulation.explorer.path import Choice, Deviation, Path
 from simulation.explorer.small_worlds import WORLDS, SmallWorld
+from simulation.share.explored_share import SHARE_WORLD
 
 # The default run has each protocol once, and transactions once.
 _REPEATED = ("classic", "kip848-transactions")
@@ -101,3 +102,12 @@ def test_the_command_prints_what_was_explored_and_the_path_that_failed_can_be_ru
     assert lines[1].startswith("  depth 0: 1 paths (all)")
     assert lines[2].startswith("  depth 1: 4 paths (")
     assert command("--path", "0:lost_before") == "no invariant is broken\n"
+
+
+def test_all_paths_of_one_early_deviation_of_a_share_group_keep_every_invariant() -> None:
+    bounds = dataclasses.replace(SHARE_WORLD.bounds, end=SHARE_WORLD.bounds.begin + 0.3)
+    world = dataclasses.replace(SHARE_WORLD, bounds=bounds)
+    levels = list(explore(world, 1))
+    assert [level.failed for level in levels] == [None, None]
+    assert levels[1].paths > 20
+    assert levels[1].left == 0

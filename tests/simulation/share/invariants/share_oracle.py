@@ -7,12 +7,12 @@ the response that has acquired it, which is its timestamp.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from simulation.invariants.oracle_state import Violation
 from simulation.share.invariants.trace_lines import Passed
+from simulation.share.invariants.views import HeldView, MemberView, Offset
 
 from asyncrevoke.client.core.io.effects import Effect, Failed, Replied, Send
 from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.share_partition import ShareOffset, SharePartition
 
-Offset: TypeAlias = tuple[TopicIdPartition, int]
-
 _FINAL = (RecordState.DONE, RecordState.LOST, RecordState.UNKNOWN)
 _LOCKED = (RecordState.HELD, RecordState.RUNNING, RecordState.WAITING)
 _ENDING = {
@@ -54,35 +52,6 @@ _ENDING = {
 _MOST_REQUESTS = 1500
 # Why a member may give up a record whose lock it still has.
 _EXCUSED = ("the lock has passed", "the connection", "the leader", "the broker responds", "was")
-
-
-@dataclass(slots=True)
-class HeldView:
-    """What one member believes of a record that it has acquired. ``asked`` is what its application
-    wants, from ``asked_at`` on."""
-
-    acquisition: int
-    node: Node
-    record: HeldRecord
-    state: RecordState = RecordState.HELD
-    asked: AcknowledgeType | None = None
-    asked_at: float = 0.0
-
-
-@dataclass(slots=True)
-class MemberView:
-    """What is known of one member. ``disturbed_until``: when its locks may pass no more."""
-
-    member: SimulatedShareMember
-    held: dict[Offset, HeldView] = field(default_factory=dict)
-    running: dict[Offset, int] = field(default_factory=dict)
-    numbers: dict[int, int] = field(default_factory=dict)
-    outstanding: dict[Node, Send] = field(default_factory=dict)
-    must_open: dict[Node, None] = field(default_factory=dict)
-    sent: deque[float] = field(default_factory=deque)
-    disturbed_until: float = 0.0
-    close: Deadline | None = None
-    why: str = ""
 
 
 class ShareOracle:
@@ -230,18 +199,31 @@ class ShareOracle:
         self.counts[record.state.value] += 1
         ended = self._ended.get((where, held.acquisition))
         if record.state is RecordState.DONE:
-            if ended is None or ended[0] is not LockEnd.ACKNOWLEDGED or ended[1] is not held.asked:
+            if self._is_over(where, ended):
+                self.counts["acknowledged below the start"] += 1
+            elif (
+                ended is None or ended[0] is not LockEnd.ACKNOWLEDGED or ended[1] is not held.asked
+            ):
                 raise Violation("S2", f"{_name(where)} counts as {held.asked}, but {ended}")
         elif record.state is RecordState.LOST:
             self.note(view.member.client, f"loses {_name(where)}: {view.why}")
             if ended is None and where[0] in self._brokers.shares:
                 self._lost_with_lock(view, where, held)
 
+    def _is_over(self, where: Offset, ended: tuple[LockEnd, AcknowledgeType | None] | None) -> bool:
+        """Whether another member has ended this record after its lock was lost: then the broker
+        takes any acknowledgement without a word."""
+        state = self._brokers.shares.get(where[0])
+        was_lost = ended is not None and ended[0] is not LockEnd.ACKNOWLEDGED
+        return was_lost and state is not None and where[1] < (state.start or 0)
+
     def _lost_with_lock(self, view: MemberView, where: Offset, held: HeldView) -> None:
         """The member drops a record that is still locked for it."""
         client = view.member.client
         if view.why.startswith("the broker has refused"):
             raise Violation("S9", f"client {client} gives up {_name(where)}, which it has")
+        if view.why == "the lock has passed" and self.renews and self._is_calm(view):
+            raise Violation("S3", f"client {client} does not renew the lock of {_name(where)}")
         if self.strict or not view.why.startswith(_EXCUSED):
             raise Violation(
                 "S4", f"client {client} drops {_name(where)}, which it has, as {view.why!r}"
