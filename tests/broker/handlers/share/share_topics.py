@@ -14,7 +14,7 @@ from asyncrevoke.client.groups.configs import set_group_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from asyncrevoke.broker import KafkaBroker
+    from asyncrevoke.broker import RunningBroker
     from asyncrevoke.client.config import Acquire
 
 LOCK = 2.0
@@ -25,7 +25,7 @@ SHORT_LOCKS = {
 }
 
 
-async def write(broker: KafkaBroker, topic: str, count: int) -> None:
+async def write(broker: RunningBroker, topic: str, count: int) -> None:
     """Write so many records with the values ``b"0"``, ``b"1"``, ..."""
     async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         await asyncio.gather(
@@ -34,7 +34,7 @@ async def write(broker: KafkaBroker, topic: str, count: int) -> None:
 
 
 async def queue(
-    broker: KafkaBroker,
+    broker: RunningBroker,
     name: str,
     count: int,
     partitions: int = 1,
@@ -49,7 +49,7 @@ async def queue(
 
 
 def member(
-    broker: KafkaBroker,
+    broker: RunningBroker,
     group: str,
     concurrency: int = 64,
     max_in_flight: int | None = None,
@@ -73,7 +73,7 @@ async def until(condition: Callable[[], bool], within: float = 30.0) -> None:
             await asyncio.sleep(0.02)
 
 
-async def left(broker: KafkaBroker, group: str, seconds: float = 1.0) -> list[bytes]:
+async def left(broker: RunningBroker, group: str, seconds: float = 1.0) -> list[bytes]:
     """The values that another member of the group gets. A member that has left has no locks."""
     values: list[bytes] = []
     consumer = member(broker, group)
