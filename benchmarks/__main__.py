@@ -63,6 +63,15 @@ def _handlers(name: str, minutes: float, full: str = "", quick: str = "") -> Ste
     )
 
 
+def _share(scenarios: str, minutes: float, rounds: int = 2) -> Step:
+    return Step(
+        "share",
+        f"--scenario {scenarios} --rounds {rounds}",
+        f"--scenario {scenarios} --cold --rounds 1 --records 5000",
+        minutes,
+    )
+
+
 STEPS = {
     "raw": Step("raw_iteration", "--rounds 5", "--cold --rounds 1 --records 300000", 4.5),
     "large": Step(
@@ -116,6 +125,10 @@ STEPS = {
         3.0,
     ),
     "exactly-once-stall": Step("exactly_once.stall", "--rounds 2", "--rounds 1 --drain 1", 2.0),
+    "share": _share("noop", 2.2),
+    "share-exact": _share("exact-100 exact-1000", 2.0),
+    "share-slow": _share("slow-100 slow-1000", 0.6, 1),
+    "share-latency": _share("latency renewal", 0.8, 1),
     "memory": _handlers("memory", 2.2, " --seconds 120", " --seconds 12"),
 }
 

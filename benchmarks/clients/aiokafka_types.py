@@ -30,6 +30,13 @@ class Reader(Protocol):
     async def commit(self, offsets: Mapping[Partition, int]) -> None: ...
 
 
+class Batch(Protocol):
+    """BatchBuilder."""
+
+    def append(self, *, timestamp: int | None, key: bytes | None, value: bytes) -> object: ...
+    def close(self) -> None: ...
+
+
 class Sender(Protocol):
     """AIOKafkaProducer."""
 
@@ -44,6 +51,8 @@ class Sender(Protocol):
         key: bytes | None = None,
         headers: list[tuple[str, bytes]] | None = None,
     ) -> Future[object]: ...
+    def create_batch(self) -> Batch: ...
+    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> Future[object]: ...
 
 
 class Committed(Protocol):

@@ -71,13 +71,15 @@ PEERS = (PARALLEL_CONSUMER, DECATON, KPIPE, STREAMS)
 
 
 class Told(NamedTuple):
-    """What a program has printed; seconds are those after its ``first`` records."""
+    """What a program has printed; seconds are those after its ``first`` records. ``more`` are
+    figures of its own."""
 
     records: int
     size: int
     seconds: float
     cpu: float
     first: int
+    more: tuple[float, ...] = ()
 
 
 def kafka_class_path() -> str:
@@ -170,8 +172,10 @@ async def _run(java: Java, source: str, jars: str, *arguments: object) -> Told:
             jars, program = f"{folder}{os.pathsep}{jars}", Path(source).stem
         command = [f"-Xmx{HEAP}", "-cp", jars, program, *map(str, arguments)]
         lines = (await _output(java, source, command)).split("\n")
-    records, size, seconds, cpu, first = lines[0].split()
-    return Told(int(records), int(size), float(seconds), float(cpu), int(first))
+    records, size, seconds, cpu, first, *more = lines[0].split()
+    return Told(
+        int(records), int(size), float(seconds), float(cpu), int(first), tuple(map(float, more))
+    )
 
 
 async def _compile(java: Java, source: str, jars: str, folder: str) -> None:

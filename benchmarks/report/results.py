@@ -383,6 +383,77 @@ def _exactly_once_stall(name: str, found: Found) -> Iterator[Section]:
     )
 
 
+SHARE: dict[str, tuple[str, str]] = {
+    "noop": (
+        "Share groups, handlers that await nothing",
+        "300,000 records in batches of 1,000; 500 at once or a poll, unless a row says otherwise.",
+    ),
+    "exact-100": (
+        "Share groups, 128 records acquired at once, batches of 100",
+        "Handlers that await nothing. The broker sends whole batches and acquires the rest later.",
+    ),
+    "exact-1000": (
+        "Share groups, 128 records acquired at once, batches of 1,000",
+        "The same records in larger batches, of which each is sent about eight times.",
+    ),
+    "slow-100": (
+        "Share groups, handlers that await 20 ms, batches of 100",
+        "256 at once: 12,800 records/s would be the end of it.",
+    ),
+    "slow-1000": (
+        "Share groups, handlers that await 20 ms, batches of 1,000",
+        "256 at once: 12,800 records/s would be the end of it.",
+    ),
+    "latency": (
+        "Share groups, an idle group",
+        "20 records/s. Until an acknowledgement is confirmed, and from sending to the handler.",
+    ),
+    "renewal": (
+        "Share groups, handlers of twice the lock time",
+        "1,000 records at once. Locks lost, and records that were delivered again.",
+    ),
+}
+_SHARE_COLUMNS = {
+    "latency": (
+        ("acknowledged_p50", "acknowledgement p50, ms", 1e3, 2),
+        ("delay_p50", "produce to handler p50, ms", 1e3, 2),
+    ),
+    "renewal": (("lost", "locks lost", 1.0, 0), ("again", "delivered again", 1.0, 0)),
+}
+_SHARE_RATES = (
+    ("rate", "records/s", 1.0, 0),
+    ("cpu_rate", "records per second of CPU", 1.0, 0),
+    ("first", "first record, s", 1.0, 2),
+    ("bytes_a_record", "bytes a record", 1.0, 0),
+    ("requests_a_record", "requests a record", 1.0, 4),
+    ("again", "delivered again", 1.0, 0),
+)
+
+
+def _share(_name: str, found: Found) -> Iterator[Section]:
+    failed = cast("dict[str, dict[str, str]]", found["failed"])
+    for scenario, (title, about) in SHARE.items():
+        if scenario not in found:
+            continue
+        rows = cast("dict[str, list[Found]]", found[scenario])
+        yield Section(
+            f"share-{scenario}",
+            title,
+            about,
+            "asyncrevoke",
+            tuple(
+                Measure(
+                    label,
+                    {client: [scale * m[key] for m in every] for client, every in rows.items()},
+                    digits,
+                )
+                for key, label, scale, digits in _SHARE_COLUMNS.get(scenario, _SHARE_RATES)
+            ),
+            _failed(failed.get(scenario, {})),
+            is_drawn=False,
+        )
+
+
 def _failed(why: Mapping[str, str]) -> dict[str, str]:
     """Reasons in one line each."""
     return {who: " ".join(reason.removeprefix(f"{who}: ").split()) for who, reason in why.items()}
@@ -398,4 +469,5 @@ SECTIONS = {
         ("exactly-once", "exactly-once-latency", "exactly-once-intervals"), _exactly_once
     ),
     "exactly-once-stall": _exactly_once_stall,
+    **dict.fromkeys(("share", "share-exact", "share-slow", "share-latency"), _share),
 }

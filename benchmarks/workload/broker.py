@@ -15,6 +15,7 @@ PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",  # the first member need not wait for others
     "group.consumer.min.heartbeat.interval.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "1000",  # Kafka's 5 s would hide all else of KIP-848
+    "group.share.min.record.lock.duration.ms": "1000",  # a handler of twice the lock is measured
 }
 
 

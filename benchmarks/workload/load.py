@@ -50,6 +50,23 @@ async def fill(bootstrap: str, topic: str, partitions: int, count: int, size: in
             await asyncio.gather(*sent)
 
 
+async def fill_batches(
+    bootstrap: str, topic: str, partitions: int, count: int, size: int, batch: int
+) -> None:
+    """Write ``count`` records of ``size`` bytes in record batches of ``batch`` records, by turns to
+    each partition."""
+    value = b"x" * size
+    client = AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=batch * (size + 100))
+    async with cast("Sender", client) as producer:
+        for number, start in enumerate(range(0, count, batch)):
+            builder = producer.create_batch()
+            for _ in range(min(batch, count - start)):
+                builder.append(timestamp=None, key=None, value=value)
+            builder.close()
+            sent = await producer.send_batch(builder, topic, partition=number % partitions)
+            await sent
+
+
 async def fill_keyed(
     bootstrap: str,
     topic: str,

@@ -1,6 +1,6 @@
 """The demo's churn many times over, by each protocol in turn: every run must be clean.
 
-    python -m benchmarks.churn [--runs 20] [--seconds 30] [--protocol cooperative ...]
+    python -m benchmarks.costs.churn [--runs 20] [--seconds 30] [--protocol cooperative ...]
 
 Each run is `asyncrevoke demo --json` in a process of its own, with a broker of its own; its judge
 reads what the handlers wrote down and what the group committed. Of all runs together: how long
