@@ -104,7 +104,10 @@ class Acknowledgements:
         return [partition for partition, pending in self._pending.items() if pending]
 
     def _of(self, partition: TopicIdPartition) -> _Pending:
-        return self._pending.setdefault(partition, _Pending())
+        pending = self._pending.get(partition)
+        if pending is None:
+            pending = self._pending[partition] = _Pending()
+        return pending
 
     def end(self, record: HeldRecord, kind: AcknowledgeType) -> None:
         """Acknowledge a record, whose state has changed."""

@@ -6,7 +6,7 @@ acquires it again, the former call must not acknowledge what the new one works o
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
@@ -31,6 +31,7 @@ _LEAST_CHECK = 0.01
 # Seconds for which losses are counted.
 _RECENT = 60.0
 _IN_SLOTS = (RecordState.HELD, RecordState.RUNNING)
+_ENDED = (RecordState.DONE, RecordState.LOST, RecordState.UNKNOWN)
 
 
 class HeldRecords:
@@ -41,7 +42,7 @@ class HeldRecords:
         self._reactions = reactions
         self._acquisitions: dict[int, Acquisition] = {}
         self._by_partition: dict[TopicIdPartition, dict[int, Acquisition]] = {}
-        self._counts: Counter[RecordState] = Counter()
+        self._counts = dict.fromkeys(RecordState, 0)
         self._next_number = 0
         # When records were lost, and how many, within the last minute.
         self._losses: deque[tuple[float, int]] = deque()
@@ -132,15 +133,17 @@ class HeldRecords:
 
     def change(self, record: HeldRecord, transition: RecordTransition) -> None:
         """Change the state of this record."""
-        self._counts[record.state] -= 1
+        counts = self._counts
+        counts[record.state] -= 1
         record.change(transition)
-        if record.state in (RecordState.DONE, RecordState.LOST, RecordState.UNKNOWN):
+        state = record.state
+        if state in _ENDED:
             acquisition = record.acquisition
             del acquisition.records[record.offset]
             if not acquisition.records:
                 self._forget(acquisition)
         else:
-            self._counts[record.state] += 1
+            counts[state] += 1
 
     def _forget(self, acquisition: Acquisition) -> None:
         self._acquisitions.pop(acquisition.number, None)

@@ -44,6 +44,9 @@ class RecordState(enum.Enum):
     """The state of an acquired record. WAITING uses no slot: it waits for its next attempt, or to
     be released. ACCEPTING, REJECTING and RELEASING wait for the response to an acknowledgement."""
 
+    # Without a call of Python, which Enum.__hash__ would be.
+    __hash__ = object.__hash__
+
     HELD = "held"
     RUNNING = "running"
     WAITING = "waiting"
@@ -57,6 +60,9 @@ class RecordState(enum.Enum):
 
 class RecordTransition(enum.Enum):
     """Why a record changes its state."""
+
+    # Without a call of Python, which Enum.__hash__ would be.
+    __hash__ = object.__hash__
 
     START = "a handler is called"
     WAIT = "the handler has failed, and is called again later, or the record is released later"
