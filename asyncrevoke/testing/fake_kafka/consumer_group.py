@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from asyncrevoke.client.model import OffsetAndMetadata, TopicPartition
@@ -69,17 +70,29 @@ class ConsumerGroupMember:
                 alarm.cancel()
 
 
+_ID_SIZE = 16
+# Keys that are longer than an id, by their ids.
+_LONG_KEYS: dict[bytes, str] = {}
+
+
 def topic_id(key: str) -> bytes:
-    """The id of the topic with this key."""
-    return key.encode().ljust(16, b"\0")[:16]
+    """The id of the topic with this key, and of no other."""
+    encoded = key.encode()
+    if len(encoded) <= _ID_SIZE:
+        return encoded.ljust(_ID_SIZE, b"\0")
+    digest = blake2b(encoded, digest_size=_ID_SIZE).digest()
+    _LONG_KEYS[digest] = key
+    return digest
+
+
+def _key(id_: bytes) -> str:
+    return _LONG_KEYS.get(id_) or id_.rstrip(b"\0").decode()
 
 
 def by_key(partitions: Iterable[TopicIdPartitions]) -> frozenset[TopicPartition]:
     """Partitions by the keys of their topics."""
     return frozenset(
-        TopicPartition(id_.rstrip(b"\0").decode(), number)
-        for id_, numbers in partitions
-        for number in numbers
+        TopicPartition(_key(id_), number) for id_, numbers in partitions for number in numbers
     )
 
 

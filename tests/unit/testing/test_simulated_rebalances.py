@@ -161,3 +161,19 @@ async def test_a_crash_commits_nothing() -> None:
         assert billed.orders == [1]
         await t.crash()
     assert t.committed("orders", 0) is None
+
+
+async def test_topics_whose_names_begin_alike_are_told_apart_by_their_ids() -> None:
+    consumer = Consumer(group_id="billing", group_protocol="consumer")
+    seen: list[str] = []
+    eu, us = "orders-of-customers-eu", "orders-of-customers-us"
+
+    @consumer.handler(eu, us)
+    async def bill(order: str) -> None:
+        seen.append(order)
+
+    async with TestConsumer(consumer, partitions=1) as t:
+        await t.publish(eu, "a")
+        await t.publish(us, "b")
+        assert t.assignment() == {tp(0, eu), tp(0, us)}
+    assert seen == ["a", "b"]
