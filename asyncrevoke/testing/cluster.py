@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -10,18 +9,6 @@ import msgspec
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from asyncrevoke.client.core.io.effects import (
-    BrokerProbed,
-    Channel,
-    ConnectionReport,
-    DropSilentConnections,
-    Failed,
-    FailureKind,
-    Node,
-    ProbeBroker,
-    Replied,
-    Send,
-)
 from asyncrevoke.client.groups.configs import DescribeConfigsRequest
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.client.producing.requests import (
@@ -44,11 +31,9 @@ from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     FetchedOffset,
     FetchedPartition,
-    MetadataRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
     Request,
-    Response,
 )
 from asyncrevoke.replays.ranges.topic_settings import describe_configs_response
 from asyncrevoke.testing.fake_kafka.brokers import Brokers
@@ -73,7 +58,7 @@ _KEEPS_ALL = {
 }
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from kio.schema.produce.v8.response import ProduceResponse
 
@@ -214,6 +199,16 @@ class Cluster(Brokers[WrittenLog, ScriptedGroup | ScriptedEpochGroup]):
         log.write(Record(topic, partition, log.end, timestamp, 0, key, value, headers))
         return Published(topic, partition, log.end - 1)
 
+    def receive(
+        self, broker: int, client: int, connection: Hashable, message: Request, reply: Reply
+    ) -> None:
+        """Process one request that has come over this connection."""
+        del connection  # nothing of a consumer group depends on it
+        self.handle(broker, client, message, reply)
+
+    def connection_closed(self, connection: Hashable) -> None:
+        """A client's connection has closed, which nothing of a consumer group depends on."""
+
     def handle(self, broker: int, client: int, message: Request, reply: Reply) -> None:
         """Process one request, including requests of producers."""
         if isinstance(message, ProduceRequest):
@@ -320,106 +315,6 @@ def encode(value: object) -> bytes | None:
 def encode_headers(headers: Mapping[str, str | bytes | None]) -> Headers:
     """Headers with their values as bytes."""
     return tuple((name, encode(value)) for name, value in headers.items())
-
-
-class _Channel:
-    __slots__ = ("alive", "pending", "turn")
-
-    def __init__(self) -> None:
-        self.alive = True
-        self.turn = asyncio.Lock()
-        self.pending: set[asyncio.Future[Response | None]] = set()
-
-
-class Connections:
-    """The connections of one client to the cluster; requests and responses take no time.
-
-    A broker processes one request at a time on a connection, so requests wait while a JoinGroup on
-    their connection is delayed.
-    """
-
-    def __init__(self, cluster: Cluster, client: int) -> None:
-        self._cluster = cluster
-        self._client = client
-        self._channels: dict[tuple[int, Channel], _Channel] = {}
-        self._cut = False
-
-    def begin(self, _send: Send, _then: object) -> bool:
-        """Returns False: all requests are sent by :meth:`request`."""
-        return False
-
-    async def request(self, send: Send) -> Replied | Failed:
-        """Send one request and wait for its response."""
-        broker = self._cluster.resolve(send.node)
-        if broker is None or self._cut:
-            return Failed(send.request_id, FailureKind.UNREACHABLE, f"no broker at {send.node}")
-        channel = self._channels.setdefault((broker, send.channel), _Channel())
-        if send.channel is Channel.PRODUCE and isinstance(send.message, MetadataRequest):
-            for topic in send.message.topics or ():
-                self._cluster.have(topic)
-        try:
-            async with asyncio.timeout(send.timeout), channel.turn:
-                response = await self._ask(broker, channel, send)
-        except TimeoutError:
-            self.reset(send.node, send.channel)
-            return Failed(send.request_id, FailureKind.TIMEOUT, "no response in time")
-        if response is None:
-            return Failed(send.request_id, FailureKind.DISCONNECTED, "the connection was closed")
-        return Replied(send.request_id, response)
-
-    async def _ask(self, broker: int, channel: _Channel, send: Send) -> Response | None:
-        if not channel.alive:
-            return None
-        future: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
-
-        def reply(response: Response) -> None:
-            if not future.done():
-                future.set_result(response)
-
-        channel.pending.add(future)
-        try:
-            self._cluster.handle(broker, self._client, send.message, reply)
-            return await future
-        finally:
-            channel.pending.discard(future)
-
-    def reset(self, node: Node, channel: Channel) -> None:
-        """Drop one connection; requests in flight on it fail."""
-        broker = self._cluster.resolve(node)
-        found = None if broker is None else self._channels.pop((broker, channel), None)
-        if found is not None:
-            _break(found)
-
-    async def report(self) -> ConnectionReport:
-        """Wait for ever: each request gets a response or times out."""
-        silent: asyncio.Future[ConnectionReport] = asyncio.get_running_loop().create_future()
-        return await silent
-
-    async def probe(self, probe: ProbeBroker) -> BrokerProbed:
-        """Whether a broker has this address."""
-        reachable = self._cluster.resolve(probe.node) is not None and not self._cut
-        return BrokerProbed(probe.node, asyncio.get_running_loop().time(), reachable)
-
-    def drop_silent(self, drop: DropSilentConnections) -> None:
-        """Does nothing: no connection is silent."""
-
-    def cut(self) -> None:
-        """Close all connections, and open no new ones."""
-        self._cut = True
-        for channel in self._channels.values():
-            _break(channel)
-        self._channels.clear()
-
-    async def close(self) -> None:
-        """Close all connections."""
-        self.cut()
-
-
-def _break(channel: _Channel) -> None:
-    channel.alive = False
-    for future in channel.pending:
-        if not future.done():
-            future.set_result(None)
 
 
 def to_partitions(given: Sequence[tuple[str, int]]) -> list[TopicPartition]:

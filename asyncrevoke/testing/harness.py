@@ -12,17 +12,13 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import AsyncRevokeError, HandlerExitError, IllegalStateError
 from asyncrevoke.client.runtime.loop.entering import check_event_loop
 from asyncrevoke.client.runtime.session.open_session import Environment, in_environment
-from asyncrevoke.client.runtime.session.session import Session
 from asyncrevoke.testing.calls import Call, Calls, NotHandled
-from asyncrevoke.testing.cluster import (
-    Cluster,
-    Connections,
-    Published,
-    encode,
-    encode_headers,
-    to_partitions,
-)
-from asyncrevoke.testing.fake_kafka.group_state import GroupState
+from asyncrevoke.testing.cluster import Cluster, Published, encode, encode_headers, to_partitions
+from asyncrevoke.testing.connections import Connections
+from asyncrevoke.testing.opened_session import NOT_ENTERED, OpenedSession
+from asyncrevoke.testing.share_cluster import ShareCluster
+from asyncrevoke.testing.tested_consumer_group import TestedConsumerGroup
+from asyncrevoke.testing.tested_share_group import TestedShareGroup
 from asyncrevoke.testing.virtual_time import VirtualTime, virtual_time
 
 if TYPE_CHECKING:
@@ -30,32 +26,24 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from asyncrevoke.client.model import OffsetAndMetadata, Record, TopicPartition
-    from asyncrevoke.client.runtime.session.entered_session import EnteredSession
+    from asyncrevoke.client.runtime.share.share_session import ConsumerSession
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.replay import ReplayOptions, ReplayResult
+    from asyncrevoke.testing.share_cluster import Acknowledgement
 
-NOT_ENTERED = "use `async with TestConsumer(consumer) as t:` first"
-
-
-class OpenedSession:
-    """A session, which does not exist until the consumer has opened it."""
-
-    def __init__(self, connections: Connections) -> None:
-        self.connections = connections
-        self._session: Session | None = None
-
-    def session_opened(self, session: EnteredSession) -> None:
-        """The consumer has opened this session, and not started it yet."""
-        assert isinstance(session, Session)
-        self._session = session
-
-    @property
-    def session(self) -> Session:
-        """The session. Raises IllegalStateError before it is opened."""
-        if self._session is None:
-            raise IllegalStateError(NOT_ENTERED)
-        return self._session
-
+# Calls that have no meaning in a share group, and why.
+_NOT_IN_SHARE_GROUPS = {
+    **dict.fromkeys(
+        ("revoke", "withdraw", "give", "lose"),
+        "members of a share group own no partitions: use expire_locks(), disconnect() or "
+        "move_leader()",
+    ),
+    **dict.fromkeys(
+        ("committed", "committed_offset"),
+        "a share group has no committed offsets: use acknowledged()",
+    ),
+    "partition_state": "members of a share group own no partitions, so there is no lifespan",
+}
 
 # Virtual seconds that a rebalance may take in addition to the heartbeat interval.
 _CONDITION_TIMEOUT = 10.0
@@ -104,7 +92,7 @@ class TestConsumer:
         self._raised: BaseException | None = None
         self._crashed = False
         self._entered: tuple[VirtualTime, Cluster, float] | None = None
-        self._opened: OpenedSession | None = None
+        self._tested: TestedConsumerGroup | TestedShareGroup | None = None
 
     # --- entering and leaving --------------------------------------------------------------------
 
@@ -148,24 +136,36 @@ class TestConsumer:
             self._time.leave()
 
     def _new_cluster(self, passing: VirtualTime, offset: float) -> Cluster:
-        protocol = self.consumer.config.group_protocol
-        return Cluster(passing.clock, offset, self._partitions, self._topics, protocol)
+        clock, count, topics = passing.clock, self._partitions, self._topics
+        config = self.consumer.config
+        if config.group_type == "share":
+            return ShareCluster(clock, offset, count, topics)
+        return Cluster(clock, offset, count, topics, config.group_protocol)
 
     def _connect(self) -> Connections:
         return Connections(self._cluster, next(self._clients))
 
     async def _start(self) -> None:
         cluster, consumer = self._cluster, self.consumer
-        opened = self._opened = OpenedSession(self._connect())
+        opened = OpenedSession(self._connect())
+        if isinstance(cluster, ShareCluster):
+            self._tested = TestedShareGroup(cluster, opened, self._time)
+        else:
+            self._tested = TestedConsumerGroup(cluster, opened, self._until)
         with in_environment(self._environment(opened)):
             await consumer.start()
         # No request was sent yet.
-        for topic in sorted(consumer.subscription()):
+        if isinstance(self._tested, TestedConsumerGroup):
+            topics = consumer.subscription()
+            for topic, number in sorted(consumer.assignment()):
+                cluster.have(topic)
+                cluster.create_topic(topic, number + 1)
+        else:
+            router = consumer.handler_host.router
+            topics = frozenset[str]() if router is None else router.topics
+        for topic in sorted(topics):
             cluster.have(topic)
-        for topic, number in sorted(consumer.assignment()):
-            cluster.have(topic)
-            cluster.create_topic(topic, number + 1)
-        await self._until(self._has_its_share)
+        await self._until(self._group.reads_its_share)
 
     def _environment(self, opened: OpenedSession) -> Environment:
         return Environment(
@@ -261,15 +261,7 @@ class TestConsumer:
         delay the release; ``advance`` lets them end. Takes up to ``heartbeat_interval`` of virtual
         time, because a member learns of a rebalance by its heartbeat.
         """
-        wanted = self._existing(partitions)
-        group, core = self._cluster.group, self._session.core
-        group.taken.update(wanted)
-        group.rebalance()
-
-        def announced(tp: TopicPartition) -> bool:
-            return tp not in core.assignment.partitions() or core.is_revoking(tp)
-
-        await self._until(lambda: all(map(announced, wanted)))
+        await self._consumer_group("revoke").revoke(self._existing(partitions))
 
     async def withdraw(self, *partitions: tuple[str, int]) -> None:
         """Assign partitions that are being revoked to the consumer again, by another rebalance.
@@ -278,30 +270,11 @@ class TestConsumer:
         :meth:`give`), and with ``group_protocol="consumer"``, where a revocation is never
         withdrawn.
         """
-        if self.consumer.config.group_protocol == "consumer":
-            raise ValueError(
-                'with group_protocol="consumer" a revocation is never withdrawn: wait for the '
-                "release, then use give()"
-            )
-        wanted = self._existing(partitions)
-        core = self._session.core
-        for tp in wanted:
-            if not core.is_revoking(tp):
-                raise ValueError(
-                    f"{tp} is not being revoked: it was released, or never revoked; use give() to "
-                    "assign it"
-                )
-        await self._hand_out(wanted)
+        await self._consumer_group("withdraw").withdraw(self._existing(partitions))
 
     async def give(self, *partitions: tuple[str, int]) -> None:
         """Assign these partitions of the other member to the consumer."""
-        await self._hand_out(self._existing(partitions))
-
-    async def _hand_out(self, wanted: list[TopicPartition]) -> None:
-        group = self._cluster.group
-        group.taken.difference_update(wanted)
-        group.rebalance()
-        await self._until(self._has_its_share)
+        await self._consumer_group("give").give(self._existing(partitions))
 
     async def lose(self, *partitions: tuple[str, int]) -> None:
         """Remove the consumer from the group, as if its session had expired, and let it rejoin.
@@ -309,16 +282,37 @@ class TestConsumer:
         All its partitions are lost. After the rejoin, the other member owns ``partitions``, and the
         consumer the rest.
         """
-        wanted = self._existing(partitions)
-        group = self._cluster.group
-        group.taken.update(wanted)
-        group.evict()
-        await self._until(self._has_its_share)
+        await self._consumer_group("lose").lose(self._existing(partitions))
+
+    async def expire_locks(self) -> None:
+        """Let the locks of all records pass, as if the process had been suspended for that long.
+
+        The records are delivered again. Virtual time passes; no handler runs meanwhile. Raises
+        IllegalStateError if no record is locked.
+        """
+        group = self._share_group
+        async with self._time.call():
+            group.expire_locks()
+        await self._until_idle()
+
+    async def disconnect(self) -> None:
+        """Close the consumer's connections to all brokers, which end its share sessions: what it
+        has acquired is available again. It connects again after a fraction of a second."""
+        self._share_group.disconnect()
+        await self._until_idle()
+
+    async def move_leader(self, topic: str, partition: int) -> None:
+        """Let another broker lead a partition. Locks are not stored: it delivers again what is not
+        acknowledged."""
+        group = self._share_group
+        (tp,) = self._existing([(topic, partition)])
+        group.move_leader(tp)
+        await self._until_idle()
 
     async def crash(self) -> None:
         """End the consumer as if its process were killed: it sends no more requests, and its
         handlers are cancelled. :meth:`restart` starts another consumer."""
-        session, connections = self._session, self._opened_session.connections
+        session, connections = self._session, self._group.opened.connections
         connections.cut()
         self._crashed = True
         async with self._time.passes():
@@ -327,7 +321,7 @@ class TestConsumer:
             except AsyncRevokeError:
                 log_events.CLOSING_FAILED_AFTER_CRASH.write_to(session.log)
         forget(self.consumer)
-        self._cluster.group.evict()
+        self._group.evict()
         await self._until_idle()
 
     async def restart(self, consumer: Consumer) -> None:
@@ -341,17 +335,35 @@ class TestConsumer:
 
     def committed(self, topic: str, partition: int) -> int | None:
         """The committed offset (of the next record to read); None if there is none."""
+        self._consumer_group("committed")
         found = self.committed_offset(topic, partition)
         return None if found is None else found.offset
 
     def committed_offset(self, topic: str, partition: int) -> OffsetAndMetadata | None:
         """Like :meth:`committed`, with the metadata of the commit."""
+        group = self._consumer_group("committed_offset")
         (tp,) = self._existing([(topic, partition)])
-        return self._cluster.group.offsets.get(tp)
+        return group.committed(tp)
+
+    def acknowledged(self, topic: str, partition: int) -> dict[int, Acknowledgement]:
+        """How the records of a partition were acknowledged, by their offsets: the last
+        acknowledgement of each record that has one, ``"accept"``, ``"release"`` or
+        ``"reject"``."""
+        group = self._share_group
+        (tp,) = self._existing([(topic, partition)])
+        return group.acknowledged(tp)
+
+    def deliveries(self, topic: str, partition: int) -> dict[int, int]:
+        """How often each record of a partition was delivered, by its offset, as its leader counts:
+        a new leader does not know of deliveries that were not acknowledged."""
+        group = self._share_group
+        (tp,) = self._existing([(topic, partition)])
+        return group.deliveries(tp)
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The consumer's partitions, including those that are being revoked."""
-        return self._session.core.assignment.partitions()
+        """The consumer's partitions, including those that are being revoked. In a share group,
+        other members may have them too."""
+        return self._group.assignment()
 
     def dead_letters(self, topic: str) -> list[Record]:
         """The records of a dead letter topic. Their headers have the reason and the origin."""
@@ -382,8 +394,9 @@ class TestConsumer:
     def partition_state(self, topic: str, partition: int) -> object:
         """The value that the ``partition_lifespan`` of a partition has yielded; None if it is not
         entered."""
+        session = self._consumer_group("partition_state").opened.in_consumer_group
         (tp,) = self._existing([(topic, partition)])
-        return self._session.lifespans.state_of(tp)
+        return session.lifespans.state_of(tp)
 
     @property
     def in_flight(self) -> int:
@@ -400,30 +413,6 @@ class TestConsumer:
         return round(passing.clock.now - began, 6)
 
     # --- time and states -------------------------------------------------------------------------
-
-    def _has_its_share(self) -> bool:
-        """Whether the consumer owns all partitions that are not taken, and reads them."""
-        cluster, session = self._cluster, self._session
-        if (
-            self.consumer.config.group_id is None
-            or not session.core.subscription_state.subscription()
-        ):
-            return True
-        share = {
-            tp
-            for tp in cluster.topics.partitions()
-            if tp.topic in session.core.subscription_state.subscription()
-            and tp not in cluster.group.taken
-        }
-        paused = session.core.seeking.paused()
-        return (
-            cluster.group.state is GroupState.STABLE
-            and bool(cluster.group.others())
-            and set(session.core.assignment.partitions()) == share
-            and not any(session.core.is_revoking(tp) for tp in share)
-            # It reads them: a fetch of other partitions may delay the first fetch of these.
-            and all(session.core.seeking.highwater(tp) is not None for tp in share - paused)
-        )
 
     async def _until(self, done: Callable[[], bool]) -> None:
         """Let time pass until ``done()`` is true, at most for as long as a rebalance may take."""
@@ -470,14 +459,27 @@ class TestConsumer:
         return self._inside[1]
 
     @property
-    def _opened_session(self) -> OpenedSession:
-        if self._opened is None:
+    def _group(self) -> TestedConsumerGroup | TestedShareGroup:
+        if self._tested is None:
             raise IllegalStateError(NOT_ENTERED)
-        return self._opened
+        return self._tested
 
     @property
-    def _session(self) -> Session:
-        return self._opened_session.session
+    def _share_group(self) -> TestedShareGroup:
+        if isinstance(self._group, TestedShareGroup):
+            return self._group
+        raise IllegalStateError(
+            'only a consumer with group_type="share" acknowledges and locks single records'
+        )
+
+    def _consumer_group(self, call: str) -> TestedConsumerGroup:
+        if isinstance(self._group, TestedConsumerGroup):
+            return self._group
+        raise IllegalStateError(f"{call}(): {_NOT_IN_SHARE_GROUPS[call]}")
+
+    @property
+    def _session(self) -> ConsumerSession:
+        return self._group.opened.session
 
 
 def forget(consumer: Consumer) -> None:

@@ -103,9 +103,12 @@ class ShareLeader:
         self._waiting.clear()
 
     def connection_closed(self, connection: Hashable) -> None:
-        """A client's connection has closed."""
+        """A client's connection has closed: fetches of its session that wait acquire nothing."""
         for member, session in list(self.sessions.items()):
             if session.connection == connection:
+                for fetch in [fetch for fetch in self._waiting if fetch.session is session]:
+                    fetch.drop()
+                    self.waits_no_more(fetch)
                 self.end(member)
 
     def end(self, member: str) -> None:
@@ -396,7 +399,7 @@ class _WaitingFetch:
         self._leader = leader
         self._clock = clock
         self._message = message
-        self._session = session
+        self.session = session
         self._errors = errors
         self._reply = reply
         self._alarm: Alarm | None = None
@@ -404,17 +407,17 @@ class _WaitingFetch:
     def begin(self) -> None:
         """Respond at once if there is something to respond, otherwise within its wait."""
         message = self._message
-        if message.max_records == 0 or self._leader.has_available(self._session):
+        if message.max_records == 0 or self._leader.has_available(self.session):
             self._respond()
             return
         self._alarm = self._clock.after(message.max_wait, self._respond)
-        self._leader.waits(self, self._session)
+        self._leader.waits(self, self.session)
 
     def retry(self) -> None:
         """Something may be available."""
         if self._alarm is None or self._alarm.action is None:
             return
-        if self._leader.has_available(self._session):
+        if self._leader.has_available(self.session):
             self.drop()
             self._respond()
 
@@ -425,4 +428,4 @@ class _WaitingFetch:
 
     def _respond(self) -> None:
         self._leader.waits_no_more(self)
-        self._reply(self._leader.respond(self._message, self._session, self._errors))
+        self._reply(self._leader.respond(self._message, self.session, self._errors))

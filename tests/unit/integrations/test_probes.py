@@ -89,7 +89,7 @@ async def test_a_consumer_without_a_broker_that_responds_is_alive_and_not_ready(
 
 async def test_a_coordinator_that_falls_silent_makes_it_unready_and_not_dead() -> None:
     async with TestConsumer(handling(nothing)) as t:
-        t._opened_session.connections.cut()
+        t._group.opened.connections.cut()
         await t.advance(1)
         probe = t.consumer.probe()
         assert probe[:3] == (True, False, ("brokers do not respond: broker-0:9092",))
@@ -105,7 +105,7 @@ async def test_readiness_ends_with_the_session_that_the_membership_has(
     monkeypatch: pytest.MonkeyPatch, session_timeout: float, *, ready: bool
 ) -> None:
     async with TestConsumer(handling(nothing)) as t:
-        core = t._opened_session.session.core
+        core = t._session.core
         health = core.health(0)._replace(heartbeat_age=10.0, session_timeout=session_timeout)
 
         def health_now(_now: float) -> Health:

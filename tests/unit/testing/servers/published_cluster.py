@@ -26,7 +26,8 @@ from asyncrevoke.client.protocol.messages import (
     PartitionMetadata,
 )
 from asyncrevoke.testing import TestConsumer
-from asyncrevoke.testing.cluster import Cluster, Connections, WrittenLog
+from asyncrevoke.testing.cluster import Cluster, WrittenLog
+from asyncrevoke.testing.connections import Connections
 from asyncrevoke.testing.fake_kafka.brokers import PORT
 from asyncrevoke.testing.fake_kafka.partition_leaders import Leaders
 
