@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.client import log_events
+from asyncrevoke.client.core.share.counts import ShareCounts
 from asyncrevoke.client.runtime.hooks.observers import (
     EndedTransaction,
     HandledItem,
@@ -21,7 +22,7 @@ from asyncrevoke.client.runtime.hooks.observers import (
 from asyncrevoke.integrations import conventions as names
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.model import PollResult, Record, TopicPartition
+    from asyncrevoke.client.model import PollResult, Record, ShareHealth, TopicPartition
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 
 
@@ -98,6 +99,10 @@ class ConsumerMetrics(Observer):
         self._records = Histogram(names.COUNT_BUCKETS)
         self._results_of_transactions = Histogram(names.COUNT_BUCKETS)
         self._drains = Histogram(names.DRAIN_BUCKETS)
+        # In a share group: the counts of the present session, and of those before.
+        self._share: ShareCounts | None = None
+        self._share_before = ShareCounts()
+        self._deliveries = Histogram(names.DELIVERY_BUCKETS)
         self._rebalances = 0
         self._stalls = 0
         self._throttles = Histogram(names.DRAIN_BUCKETS)
@@ -112,6 +117,9 @@ class ConsumerMetrics(Observer):
     def on_open(self, consumer: Observed) -> None:
         """Read gauges from this consumer from now on."""
         self._consumer = consumer
+        if self._share is not None:
+            self._share_before.add(self._share)
+        self._share = consumer.share
         self._of_consumer = {
             names.SYSTEM: "kafka",
             names.GROUP: consumer.group_id or "",
@@ -126,6 +134,12 @@ class ConsumerMetrics(Observer):
         """Count delivered records."""
         for partition, records in batch.by_partition().items():
             self._consumed[partition] += len(records)
+            if self._share is not None:
+                self.delivered([record.delivery_count or 1 for record in records])
+
+    def delivered(self, counts: Sequence[int]) -> None:
+        """Records of a share group were delivered for these times."""
+        self._deliveries.add_all(counts)
 
     def on_handlers_completed(self, handler: str, topic: str, seconds: Sequence[float]) -> None:
         """Count calls that have returned."""
@@ -243,10 +257,39 @@ class ConsumerMetrics(Observer):
             yield names.TRANSACTIONS, transactions
             yield names.TRANSACTION_RECORDS, [(self.of({}), self._records.read())]
             yield names.TRANSACTION_RESULTS, [(self.of({}), self._results_of_transactions.read())]
+        if self._share is not None:
+            yield from self._of_share_group(self._share)
         yield names.REBALANCES, [(self.of({}), self._rebalances)]
         yield names.STALLS, [(self.of({}), self._stalls)]
         yield names.THROTTLE, [(self.of({}), self._throttles.read())]
         yield names.LOOP_LAG, [(self.of({}), self._loop_lag.read())]
+
+    def _of_share_group(self, present: ShareCounts) -> Iterator[Reading]:
+        counts = ShareCounts()
+        counts.add(self._share_before)
+        counts.add(present)
+        acknowledged = [
+            (self.of({names.TYPE: kind, names.OUTCOME: outcome}), records)
+            for (kind, outcome), records in counts.acknowledgements.items()
+        ]
+        yield names.SHARE_ACKNOWLEDGEMENTS, acknowledged
+        yield names.SHARE_RENEWALS, [(self.of({}), counts.renewals)]
+        lost = [(self.of({names.REASON: loss}), n) for loss, n in counts.locks_lost.items()]
+        yield names.SHARE_LOCKS_LOST, lost
+        yield names.SHARE_DELIVERIES, [(self.of({}), self._deliveries.read())]
+        yield names.SHARE_OPENS, [(self.of({}), counts.session_opens)]
+
+    def _share_gauges(self, health: ShareHealth | None) -> list[Reading]:
+        if health is None or self._share is None:
+            return []
+        held = {"unstarted": health.unstarted, "running": health.running, "waiting": health.waiting}
+        readings: list[Reading] = [
+            (names.SHARE_HELD, [(self.of({names.STATE: s}), n) for s, n in held.items()])
+        ]
+        if self._share.acquired:
+            per_record = self._share.bytes_received / self._share.acquired
+            readings.append((names.SHARE_BYTES, [(self.of({}), per_record)]))
+        return readings
 
     def gauges(self) -> list[Reading]:
         """The gauges, read from the consumer; empty if its event loop does not respond."""
@@ -285,6 +328,7 @@ class ConsumerMetrics(Observer):
             (names.DELAYED, [(self.of({}), snapshot.health.revoking)]),
             (names.OVERDUE, [(self.of({}), pending)]),
             *transactions,
+            *self._share_gauges(snapshot.health.share),
         ]
 
     def of_calls(self, handler: str, topic: str) -> Attributes:

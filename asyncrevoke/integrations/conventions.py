@@ -32,6 +32,9 @@ ATTEMPT: Final = "asyncrevoke.attempt"
 DECISION: Final = "asyncrevoke.decision"
 OUTCOME: Final = "asyncrevoke.outcome"
 RESULTS: Final = "asyncrevoke.results"
+STATE: Final = "asyncrevoke.state"
+TYPE: Final = "asyncrevoke.type"
+REASON: Final = "asyncrevoke.reason"
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
@@ -178,6 +181,48 @@ UNCOMMITTED: Final = Metric(
     "s",
     "Time since the first transaction began after the last committed one; 0 without one.",
 )
+SHARE_HELD: Final = Metric(
+    "asyncrevoke.share.held_records",
+    "gauge",
+    "{record}",
+    "Records of a share group that are locked for this member.",
+    (STATE,),
+)
+SHARE_ACKNOWLEDGEMENTS: Final = Metric(
+    "asyncrevoke.share.acknowledgements",
+    "counter",
+    "{record}",
+    "Records of a share group that were acknowledged.",
+    (TYPE, OUTCOME),
+)
+SHARE_RENEWALS: Final = Metric(
+    "asyncrevoke.share.renewals", "counter", "{record}", "Locks of records that were renewed."
+)
+SHARE_LOCKS_LOST: Final = Metric(
+    "asyncrevoke.share.locks_lost",
+    "counter",
+    "{record}",
+    "Locks that were lost: the records are delivered again, to any member.",
+    (REASON,),
+)
+SHARE_DELIVERIES: Final = Metric(
+    "asyncrevoke.share.delivery_count",
+    "histogram",
+    "{delivery}",
+    "How often each delivered record of a share group was delivered, this time included.",
+)
+SHARE_OPENS: Final = Metric(
+    "asyncrevoke.share.session_opens",
+    "counter",
+    "{session}",
+    "Share sessions that were opened with a broker.",
+)
+SHARE_BYTES: Final = Metric(
+    "asyncrevoke.share.received_per_record",
+    "gauge",
+    "By",
+    "Bytes of record batches that were received for each acquired record.",
+)
 REBALANCES: Final = Metric(
     "asyncrevoke.rebalances", "counter", "{rebalance}", "Assignments that this member has received."
 )
@@ -207,11 +252,14 @@ METRICS: Final = tuple(value for value in tuple(globals().values()) if isinstanc
 # minutes.
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 DRAIN_BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+DELIVERY_BUCKETS: Final = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 COUNT_BUCKETS: Final = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 
 
 def buckets_of(metric: Metric) -> tuple[float, ...]:
     """The upper bounds of a histogram's buckets."""
+    if metric is SHARE_DELIVERIES:
+        return DELIVERY_BUCKETS
     if metric.unit != "s":
         return COUNT_BUCKETS
     return DRAIN_BUCKETS if metric is DRAIN else BUCKETS

@@ -67,6 +67,11 @@ class OpenTelemetryMetrics(ConsumerMetrics):
         self._record(names.TRANSACTION_RECORDS, records, self.of({}))
         self._record(names.TRANSACTION_RESULTS, results, self.of({}))
 
+    def delivered(self, counts: Sequence[int]) -> None:
+        """Records of a share group were delivered for these times."""
+        for count in counts:
+            self._record(names.SHARE_DELIVERIES, count, self.of({}))
+
     def drained(self, seconds: float) -> None:
         """A partition was released ``seconds`` after its revocation was requested."""
         self._record(names.DRAIN, seconds, self.of({}))

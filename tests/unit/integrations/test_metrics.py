@@ -329,10 +329,11 @@ async def test_opentelemetry_has_the_same_metrics() -> None:
         await t.publish("orders", b"good", partition=0)
         found = _points(reader)
     provider.shutdown()
-    # This consumer publishes no results, has no transactions, exceeds no quota, and can write its
-    # dead letters.
-    of_transactions = {m for m in names.METRICS if m.name.startswith("asyncrevoke.transaction")}
-    others = {names.SENT, names.THROTTLE, names.UNWRITTEN, *of_transactions}
+    # This consumer publishes no results, has no transactions, is in no share group, exceeds no
+    # quota, and can write its dead letters.
+    elsewhere = ("asyncrevoke.transaction", "asyncrevoke.share")
+    of_others = {m for m in names.METRICS if m.name.startswith(elsewhere)}
+    others = {names.SENT, names.THROTTLE, names.UNWRITTEN, *of_others}
     assert found.keys() == {metric.name for metric in names.METRICS if metric not in others}
     process = found[names.PROCESS.name]
     good = [p for p in process if names.ERROR not in (p.attributes or {})]

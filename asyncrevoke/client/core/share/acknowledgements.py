@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.client.core.io.outbox import Outbox
+    from asyncrevoke.client.core.share.counts import AcknowledgeOutcome
     from asyncrevoke.client.core.share.held_records import HeldRecords
     from asyncrevoke.client.protocol.share_messages import TopicIdPartition
 
@@ -183,13 +184,17 @@ class Acknowledgements:
     ) -> None:
         """The broker has applied them. Renewed locks last ``lock_timeout`` from ``sent_at`` on."""
         for taken in ranges:
+            acknowledged = 0
             for record in taken.records:
                 if taken.type is AcknowledgeType.RENEW:
                     self._has_renewed = True
+                    self._held.counts.renewals += 1
                     record.acquisition.renewed(record, sent_at, lock_timeout)
                 elif record.state is _ENDING[taken.type]:
                     self._was_locked(record)
                     self._held.change(record, RecordTransition.ACKNOWLEDGED)
+                    acknowledged += 1
+            self._count(taken.type, "acknowledged", acknowledged)
 
     def refused(self, partition: TopicIdPartition, ranges: Sequence[AcknowledgedRange]) -> None:
         """The broker has applied none of them, because of one offset at least."""
@@ -204,10 +209,9 @@ class Acknowledgements:
                 # It says nothing about the lock, whose deadline stands.
                 taken.records[0].is_renewable = False
             else:
-                self._held.lose(
-                    [record for record in taken.records if record.state is _ENDING[taken.type]],
-                    "the broker has refused the acknowledgement",
-                )
+                lost = [r for r in taken.records if r.state is _ENDING[taken.type]]
+                self._count(taken.type, "refused", len(lost))
+                self._held.lose(lost, "refused", "the broker has refused the acknowledgement")
         if again:
             self._of(partition).alone.extendleft(reversed(again))
 
@@ -242,9 +246,14 @@ class Acknowledgements:
         """It is not known whether the broker has applied them."""
         for taken in ranges:
             if taken.type in _ENDING:
-                for record in taken.records:
-                    if record.state is _ENDING[taken.type]:
-                        self._held.change(record, RecordTransition.NO_RESPONSE)
+                pending = [r for r in taken.records if r.state is _ENDING[taken.type]]
+                for record in pending:
+                    self._held.change(record, RecordTransition.NO_RESPONSE)
+                self._count(taken.type, "unknown", len(pending))
+
+    def _count(self, kind: AcknowledgeType, outcome: AcknowledgeOutcome, records: int) -> None:
+        if records:
+            self._held.counts.acknowledgements[kind.name.lower(), outcome] += records
 
 
 def _live(taken: AcknowledgedRange) -> list[AcknowledgedRange]:

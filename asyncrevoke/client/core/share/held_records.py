@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.share.acquired_records import acquired
 from asyncrevoke.client.core.share.acquisition import Acquisition, HeldRecord
+from asyncrevoke.client.core.share.counts import LockLoss, ShareCounts
 from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
 from asyncrevoke.client.model import ShareHealth
 
@@ -43,6 +44,7 @@ class HeldRecords:
         self._acquisitions: dict[int, Acquisition] = {}
         self._by_partition: dict[TopicIdPartition, dict[int, Acquisition]] = {}
         self._counts = dict.fromkeys(RecordState, 0)
+        self.counts = ShareCounts()
         self._next_number = 0
         # When records were lost, and how many, within the last minute.
         self._losses: deque[tuple[float, int]] = deque()
@@ -125,8 +127,10 @@ class HeldRecords:
             if other is not acquisition:
                 # The broker has delivered the record again: the former lock has passed.
                 again = other.records.keys() & acquisition.records.keys()
-                self.lose([other.records[offset] for offset in again], "was acquired again")
+                lost = [other.records[offset] for offset in again]
+                self.lose(lost, "acquired_again", "was acquired again")
         self._counts[RecordState.HELD] += len(held)
+        self.counts.acquired += len(held)
         if not acquisition.records:
             self._forget(acquisition)
         return held
@@ -177,8 +181,8 @@ class HeldRecords:
 
     # --- losses --------------------------------------------------------------------------------
 
-    def lose(self, records: Iterable[HeldRecord], why: str) -> None:
-        """The locks of these records are gone."""
+    def lose(self, records: Iterable[HeldRecord], loss: LockLoss, why: str) -> None:
+        """The locks of these records are gone; ``why`` is for the log."""
         lost = list(records)
         if not lost:
             return
@@ -188,6 +192,7 @@ class HeldRecords:
             if runs:
                 self._lost.append(record)
         self._losses.append((self._now, len(lost)))
+        self.counts.locks_lost[loss] += len(lost)
         first = lost[0].acquisition
         self._outbox.emit(
             log_events.SHARE_LOCKS_LOST,
@@ -199,14 +204,16 @@ class HeldRecords:
         self._reactions.records_lost()
 
     def lose_partition(self, partition: TopicIdPartition, why: str) -> None:
-        """All locks of this partition are gone."""
+        """All locks of this partition are gone, because it has another leader."""
         acquisitions = self._by_partition.get(partition, {})
-        self.lose([r for a in acquisitions.values() for r in a.records.values()], why)
+        self.lose(
+            [r for a in acquisitions.values() for r in a.records.values()], "leader_moved", why
+        )
 
-    def lose_node(self, node: Node, why: str) -> None:
-        """All locks of this broker are gone, because the session's connection is closed."""
+    def lose_node(self, node: Node, loss: LockLoss, why: str) -> None:
+        """All locks of this broker are gone."""
         for acquisition in [a for a in self._acquisitions.values() if a.node == node]:
-            self.lose(list(acquisition.records.values()), why)
+            self.lose(list(acquisition.records.values()), loss, why)
 
     def take_lost(self) -> list[HeldRecord]:
         """The records whose handlers are to be cancelled, since the last call."""
@@ -229,7 +236,7 @@ class HeldRecords:
         self._outbox.cancel_timer(_TIMER)
         for acquisition in list(self._acquisitions.values()):
             passed = [r for r in acquisition.records.values() if r.deadline <= now]
-            self.lose(passed, "the lock has passed")
+            self.lose(passed, "expired", "the lock has passed")
             if acquisition.records and acquisition.renew_at <= now:
                 self._reactions.locks_due(acquisition.to_renew(now))
         due = min(

@@ -345,6 +345,7 @@ class ShareSession:
             return
         if self.state is SessionState.OPENING:
             self._transition(SessionTransition.OPENED)
+            self._held.counts.session_opens += 1
         # Epochs count from 1 again after the largest one.
         self._epoch = 1 if sent.epoch == 2**31 - 1 else sent.epoch + 1
         self._partitions -= sent.forgotten
@@ -385,7 +386,8 @@ class ShareSession:
         for ranges in sent.acknowledged.values():
             self.acknowledgements.no_response(ranges)
         self.acknowledgements.clear()
-        self._held.lose_node(self.node, f"the connection of the session is closed: {why}")
+        why = f"the connection of the session is closed: {why}"
+        self._held.lose_node(self.node, "connection_closed", why)
         self._transition(SessionTransition.CONNECTION_LOST)
         self._reactions.leader_unknown(now, f"broker {self.node.node_id} does not respond")
         self._delay(now)
@@ -393,7 +395,7 @@ class ShareSession:
     def give_up(self) -> None:
         """Send no more acknowledgements: what is acquired returns by itself."""
         self.acknowledgements.clear()
-        self._held.lose_node(self.node, "the session has ended while closing")
+        self._held.lose_node(self.node, "session_ended", "the session has ended while closing")
 
     def leave(self) -> None:
         """The time to close is over: drop the connection, which releases what is acquired."""
@@ -490,6 +492,7 @@ class ShareSession:
                 reason=found.corrupt,
             )
         ranges = fetched.acquired
+        self._held.counts.bytes_received += len(fetched.records)
         held = self._held.add(acquisition, found.records, ranges, sent_at + lock_timeout)
         for first, last in offsets_without_records(ranges, held, found.end):
             self.acknowledgements.gap(partition, first, last)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.io.effects import Emit
     from asyncrevoke.client.core.partition.assignment import Assignment
+    from asyncrevoke.client.core.share.counts import ShareCounts
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -129,13 +130,19 @@ class ConsumerSnapshot(NamedTuple):
 
 class Observed:
     """An entered consumer, as observers see it. ``look`` collects its state in the event loop's
-    thread."""
+    thread. ``share`` is what a member of a share group counts; None in other groups."""
 
     def __init__(
-        self, look: Callable[[], ConsumerSnapshot], *, group_id: str | None, client_id: str
+        self,
+        look: Callable[[], ConsumerSnapshot],
+        *,
+        group_id: str | None,
+        client_id: str,
+        share: ShareCounts | None = None,
     ) -> None:
         self.group_id = group_id
         self.client_id = client_id
+        self.share = share
         self._look = look
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.driven_core import DrivenCore
+    from asyncrevoke.client.core.share.counts import ShareCounts
     from asyncrevoke.client.runtime.hooks.recorders import (
         CallRecorder,
         SessionJournal,
@@ -181,16 +182,19 @@ def open_hooks(
     listener: object,
     observers: Sequence[Observer],
     recorder: SessionRecorder | None,
+    share: ShareCounts | None = None,
 ) -> SessionHooks:
     """The log, the listener, the observers and the journal of a session. ``partitions`` returns the
-    status of each assigned partition."""
+    status of each assigned partition; ``share`` counts in a share group."""
     log = EventLog(core, **({} if config.group_id is None else {"group": config.group_id}))
     owners = RecordOwners()
     transactions = TransactionHook()
     status = SessionStatus(core, owners, transactions, partitions)
     observing = None
     if observers:
-        observed = Observed(status.snapshot, group_id=config.group_id, client_id=config.client_id)
+        observed = Observed(
+            status.snapshot, group_id=config.group_id, client_id=config.client_id, share=share
+        )
         observing = Observers(observers, log, observed)
     return SessionHooks(
         log=log,

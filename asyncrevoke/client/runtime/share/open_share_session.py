@@ -49,7 +49,7 @@ def open_share_session(
         concurrency=slots,
         max_in_flight=config.max_in_flight,
     )
-    hooks = open_hooks(config, core, tuple, None, observers, None)
+    hooks = open_hooks(config, core, tuple, None, observers, None, core.held.counts)
     requests: Requests = (
         Channels(config, hooks.log) if environment is None else environment.requests
     )

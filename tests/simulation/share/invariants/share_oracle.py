@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.share.acquired_records import AcquiredRecord as Acquired
     from asyncrevoke.client.core.share.acquisition import HeldRecord
+    from asyncrevoke.client.core.share.counts import LockLoss
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.share_partition import ShareOffset, SharePartition
 
@@ -167,9 +168,9 @@ class ShareOracle:
             change(record, transition)
             self._changed(view, record)
 
-        def lost(records: Any, why: str) -> None:
+        def lost(records: Any, loss: LockLoss, why: str) -> None:
             view.why = why
-            lose(records, why)
+            lose(records, loss, why)
 
         # What the core has decided is seen in no other way.
         for name, followed in (("add", added), ("change", changed), ("lose", lost)):

@@ -103,7 +103,7 @@ def _partition_dropped_on_121(patch: pytest.MonkeyPatch) -> None:
         self: Acknowledgements, _partition: TopicIdPartition, ranges: Sequence[AcknowledgedRange]
     ) -> None:
         records = [r for taken in ranges for r in taken.records]
-        self._held.lose(records, "the broker has refused the acknowledgement")
+        self._held.lose(records, "refused", "the broker has refused the acknowledgement")
 
     patch.setattr(Acknowledgements, "refused", refused)
 
