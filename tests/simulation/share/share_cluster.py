@@ -58,6 +58,8 @@ class ShareCluster:
         self.oracle.renews = schedule.renews
         self.applications: dict[int, ShareApplication] = {}
         self.producing_until = 0.0
+        # Once all members close, no successor of one that was killed joins.
+        self.closes = False
         self._producer = self.rng("producer")
         for index, partitions in enumerate(schedule.topics):
             self.brokers.create_topic(topic_name(index), partitions)
@@ -77,6 +79,8 @@ class ShareCluster:
 
     def join(self, plan: ShareMemberPlan) -> None:
         """Let a new member join."""
+        if self.closes:
+            return
         client = len(self.applications)
         config = ConsumerConfig.from_options(
             bootstrap_servers="broker-0:9092",

@@ -67,6 +67,7 @@ class ShareRun:
 
     def _close_all(self) -> None:
         world = self._world
+        world.closes = True
         for application in world.live():
             application.close()
         end = world.clock.now + CLOSE_TIMEOUT + _CLOSE_LATE

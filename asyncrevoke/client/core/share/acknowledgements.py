@@ -196,9 +196,19 @@ class Acknowledgements:
                     acknowledged += 1
             self._count(taken.type, "acknowledged", acknowledged)
 
-    def refused(self, partition: TopicIdPartition, ranges: Sequence[AcknowledgedRange]) -> None:
-        """The broker has applied none of them, because of one offset at least."""
-        alone = len(ranges) == 1
+    def refused(
+        self,
+        partition: TopicIdPartition,
+        ranges: Sequence[AcknowledgedRange],
+        *,
+        with_request: bool = False,
+    ) -> None:
+        """The broker has applied none of them, because of one offset at least.
+
+        ``with_request``: it has refused the whole request, perhaps for another reason: a range
+        that was not sent alone is sent once more.
+        """
+        alone = len(ranges) == 1 and (ranges[0].alone or not with_request)
         again: list[AcknowledgedRange] = []
         for taken in ranges:
             if not alone:

@@ -366,7 +366,7 @@ class ShareSession:
         )
         if action is SessionErrorAction.REFUSED:
             for partition, ranges in sent.acknowledged.items():
-                self.acknowledgements.refused(partition, ranges)
+                self.acknowledgements.refused(partition, ranges, with_request=True)
             self._delay(now)
             if sent.epoch in (OPEN_SESSION, CLOSE_SESSION):
                 self._transition(SessionTransition.EPOCH_UNKNOWN)

@@ -58,7 +58,7 @@ class ShareBrokers(FaultyBrokers):
         self.shares: dict[TopicIdPartition, SharePartition] = {}
         # Told of each new partition, before anything is acquired from it.
         self.created: Callable[[TopicIdPartition, SharePartition], None] = lambda _id, _state: None
-        # Told of each request that is processed.
+        # Told of each request that was processed.
         self.processed: Callable[[int, Request], None] = lambda _broker, _message: None
         self.share_group = ShareGroup(clock, coordinator, self._partitions_of)
         self.leaders = [
@@ -143,7 +143,6 @@ class ShareBrokers(FaultyBrokers):
 
     @override
     def handle(self, broker: int, client: int, message: Request, reply: Reply) -> None:
-        self.processed(broker, message)
         match message:
             case ShareFetchRequest() | ShareAcknowledgeRequest():
                 leader = self.leaders[broker]
@@ -155,6 +154,17 @@ class ShareBrokers(FaultyBrokers):
                 reply(self._heartbeat(broker, message))
             case _:
                 super().handle(broker, client, message, reply)
+        self.processed(broker, message)
+
+    def serves(self, broker: int, partition: TopicIdPartition) -> bool:
+        """Whether a fetch at this broker acquires records of this partition now."""
+        state = self.shares.get(partition)
+        return (
+            state is not None
+            and state.log.leader_id == broker
+            and self.is_initialized(partition)
+            and self._clock.now >= state.loads_until
+        )
 
     def _heartbeat(
         self, broker: int, message: ShareGroupHeartbeatRequest

@@ -100,12 +100,15 @@ class ShareOracle:
     def _created(self, partition: TopicIdPartition, state: SharePartition) -> None:
         state.lock_ended = partial(self._lock_ended, partition)
 
-    def _processed(self, _broker: int, message: object) -> None:
-        if isinstance(message, ShareFetchRequest):
-            for entry in message.partitions:
-                state = self._brokers.find(entry.partition)
-                if state is not None and not self._brokers.options.from_earliest:
-                    self.begins.setdefault(entry.partition, state.log.end)
+    def _processed(self, broker: int, message: object) -> None:
+        """The first fetch of a partition that a broker serves sets the group's start offset. A
+        request that it rejects sets none."""
+        if isinstance(message, ShareFetchRequest) and not self._brokers.options.from_earliest:
+            session = self._brokers.leaders[broker].sessions.get(message.member_id)
+            for partition in () if session is None else session.partitions:
+                state = self._brokers.find(partition)
+                if state is not None and self._brokers.serves(broker, partition):
+                    self.begins.setdefault(partition, state.log.end)
 
     def _lock_ended(
         self,
