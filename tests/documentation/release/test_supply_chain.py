@@ -2,9 +2,11 @@
 
 import re
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -75,6 +77,21 @@ def test_no_requirement_names_an_address(path: Path) -> None:
 def test_constraints_are_versions_and_nothing_else() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert [line for line in lines if not (line.startswith("#") or PINNED.fullmatch(line))] == []
+
+
+def test_constraints_can_be_installed_on_the_first_release_of_python_3_11() -> None:
+    constrained = {
+        name.lower().replace("_", "-"): version
+        for name, version in PINNED.findall((ROOT / "constraints.txt").read_text())
+    }
+    refused = {
+        installed.name: installed.version
+        for installed in distributions()
+        if constrained.get(installed.name.lower().replace("_", "-")) == installed.version
+        and "Requires-Python" in installed.metadata
+        and "3.11.0" not in SpecifierSet(installed.metadata["Requires-Python"])
+    }
+    assert refused == {}
 
 
 def test_dependencies_and_actions_are_kept_up_to_date() -> None:
