@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from asyncrevoke.client.columns.batch_columns import BatchColumns
+from asyncrevoke.client.columns.record_columns import RecordColumns
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.protocol.messages import ErrorCode, FetchedPartition
 from asyncrevoke.client.protocol.records import decode_batches
-from asyncrevoke.spark.reading.batch_columns import BatchColumns
-from asyncrevoke.spark.reading.offsets import OffsetRange
-from asyncrevoke.spark.reading.record_columns import RecordColumns
 from benchmarks.costs.decode import nanoseconds
 from benchmarks.report.surroundings import table
 
@@ -54,11 +53,9 @@ def batches_of(length: Callable[[random.Random], int], records: int, in_batch: i
 
 def costs(batches: bytes, names: Sequence[str]) -> tuple[float, float]:
     """Nanoseconds by whole batches, and by objects."""
-    wanted = OffsetRange("topic", 0, 0, 2**62)
-    whole, singly = BatchColumns(wanted, names), RecordColumns(names)
-    fetched = FetchedPartition(
-        partition=TopicPartition("topic", 0), error=ErrorCode.none, records=batches
-    )
+    partition = TopicPartition("topic", 0)
+    whole, singly = BatchColumns(partition, range(2**62), names), RecordColumns(names)
+    fetched = FetchedPartition(partition=partition, error=ErrorCode.none, records=batches)
 
     def by_objects() -> None:
         decoded = decode_batches(fetched, read_committed=False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from asyncrevoke.spark.arrow import pa
+from asyncrevoke.client.columns.arrow import pa
 from asyncrevoke.spark.source.data_source import register
 from benchmarks.spark.topic import PARTITIONS, TOPIC, parser, running, timed
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
 
 _ROWS = 6000
 PHASES = ("triggerExecution", "latestOffset", "queryPlanning", "addBatch", "walCommit")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from asyncrevoke.client.columns.record_columns import RecordColumns
 from asyncrevoke.client.model import Record
-from asyncrevoke.spark.reading.record_columns import RecordColumns
 from asyncrevoke.spark.source.columns import SCHEMA
 from asyncrevoke.spark.source.data_source import register
 from benchmarks.spark.topic import PARTITIONS, TOPIC, compare, parser, running, values_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
 
 _ROWS = 1000
 

@@ -14,8 +14,8 @@ import sys
 import time
 
 from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.client.columns.arrow import pa
 from asyncrevoke.replays.opened_handlers import Target
-from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.replays.range_task import RangeTask
 from benchmarks.spark.topic import PARTITIONS, TOPIC, fill, values_of

@@ -20,7 +20,7 @@ LATER = "(*later*)"
 # Sections with numbered steps that do not call each other.
 INSTRUCTIONS = ("How to change a state table",)
 # Protocols of pyarrow's classes.
-FOREIGN = "spark/arrow.py"
+FOREIGN = "client/columns/arrow.py"
 
 
 def file_of(path: str) -> Path:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.audit.offsets import Range
+    from asyncrevoke.client.columns.record_fields import Buffer
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.journal.format.arrow import RecordBatch
-    from asyncrevoke.replays.ranges.record_fields import Buffer
 
 
 BATCHES = {

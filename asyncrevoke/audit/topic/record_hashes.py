@@ -13,7 +13,7 @@ from asyncrevoke.journal.format.hashing import key_hashes, record_hashes, signed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from asyncrevoke.replays.ranges.record_fields import Fields, Joined, Places
+    from asyncrevoke.client.columns.record_fields import Fields, Joined, Places
 
     Contents: TypeAlias = list[bytes] | list[bytes | None]
     Numbers: TypeAlias = NDArray[np.int32] | NDArray[np.int64]

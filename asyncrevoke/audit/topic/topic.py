@@ -9,19 +9,19 @@ from asyncrevoke.audit.errors import TopicError
 from asyncrevoke.audit.offsets import ALL_USED, Bounds, Range, UnusedHashes
 from asyncrevoke.audit.topic.batch_reader import batch_consumer, headers, read_batches
 from asyncrevoke.audit.topic.record_hashes import record_columns
+from asyncrevoke.client.columns.record_fields import fields_of
 from asyncrevoke.client.errors import BrokerError, ConfigError, RequestTimeoutError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.replays.ranges.record_fields import fields_of
 from asyncrevoke.replays.ranges.topic_settings import CLEANUP_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from asyncrevoke.client.columns.record_fields import Buffer
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.journal.format.arrow import RecordBatch
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
-    from asyncrevoke.replays.ranges.record_fields import Buffer
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,15 @@ from asyncrevoke.journal.segments import (
 )
 from asyncrevoke.journal.session_id import is_session_id
 from asyncrevoke.journal.views import VIEWS
-from asyncrevoke.spark.arrow import ArrowRecordBatch, map_in_arrow
+from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.overview import SUMMARIZED, Overview, Summary, overview_of, summary_of
 from asyncrevoke.spark.audits.packed_rows import BLOBS, NEEDED, PackRows
 from asyncrevoke.spark.audits.segments import CheckedFiles, JournalFiles, check_files, find_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
 
 
 _TYPES = {"string": "STRING", "long": "BIGINT", "int": "INT"}

@@ -21,7 +21,7 @@ from asyncrevoke.journal.segments import SEALED, read_file
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
 
 BLOBS: Final = "task INT, name STRING, rows BINARY"
 """The columns of blobs: for the task of this number, rows of the table of this name."""

@@ -20,7 +20,7 @@ from asyncrevoke.spark.audits.sources import TopicReader, with_marks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
 
 AUDITED: Final = "audited BINARY"
 """The column of the results: a :class:`PartialAudit` each, in MessagePack."""

@@ -22,13 +22,15 @@ from asyncrevoke.journal.topic.offsets_snapshot import (
     OffsetsSnapshot,
     parse_snapshot,
 )
-from asyncrevoke.spark.arrow import ArrowRecordBatch, map_in_arrow
+from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.overview import SUMMARIZED, Summary, summary_of
 
 if TYPE_CHECKING:
     import os
 
     from pyspark.sql import SparkSession
+
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
 
     # Of _CHECKED.
     _Row: TypeAlias = tuple[str, str | None, str | None, str | None, str, bytes]

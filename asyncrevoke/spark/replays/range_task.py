@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.client.columns.arrow import Array, ArrowRecordBatch, DataType, Schema, pa, pc
 from asyncrevoke.client.printable import named_error
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.dead_letters.origin_reader import OriginReader
 from asyncrevoke.replays.errors import ReplayError
 from asyncrevoke.replays.range_source import NextRecords, handle_all
 from asyncrevoke.replays.result_rows import FastPathRows, ResultRows, Row
-from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema, pa, pc
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading.range_reader import RangeReader
 from asyncrevoke.spark.reading.worker import PythonWorker

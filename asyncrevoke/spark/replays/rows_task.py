@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from asyncrevoke.client.columns.arrow import Array, ArrowRecordBatch, pa, pc
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record, UnreadableRecord
 from asyncrevoke.client.protocol.content_limits import (
@@ -20,7 +21,6 @@ from asyncrevoke.client.protocol.content_limits import (
     has_too_many_headers,
 )
 from asyncrevoke.replays.errors import ReplayError
-from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, pa, pc
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.replays.range_task import UNKNOWN, HandlersTask

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrevoke.client.columns.arrow import Array, StructArray, StructListArray, pa, pc
 from asyncrevoke.client.producing.encoded_records import EncodedRecords
 from asyncrevoke.client.producing.producer_core import LARGEST_RECORD
-from asyncrevoke.spark.arrow import Array, StructArray, StructListArray, pa, pc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import numpy as np
 
+from asyncrevoke.client.columns.arrow import Array, ArrowRecordBatch, StructListArray, pa, pc
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.queueing.partitioner import murmur2
 from asyncrevoke.client.producing.record_batch import BATCH_BYTES
-from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, StructListArray, pa, pc
 from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.sink.record_encoding import (
     BinaryColumn,

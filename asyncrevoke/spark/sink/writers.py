@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
 
 # In Spark's notation; void is the type of lit(None).
 _TYPES: Final = {

@@ -13,7 +13,7 @@ from asyncrevoke.spark.source.excluded_modules import exclude_modules_from_colle
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.source.options import SourceOptions
 
@@ -69,8 +69,8 @@ class RangeRows:
         unreadable = "unreadable" in self._columns
         if unreadable or "headers" in self._columns or find_spec("numpy") is None:
             # BatchReader has neither headers nor unreadable records.
+            from asyncrevoke.client.columns.record_columns import RecordColumns
             from asyncrevoke.spark.reading.range_reader import RangesReader
-            from asyncrevoke.spark.reading.record_columns import RecordColumns
 
             singly = RangesReader(
                 config,
@@ -87,7 +87,7 @@ class RangeRows:
                 for _, records in step:
                     yield columns.batch(records)
             return
-        from asyncrevoke.spark.reading.batch_columns import BatchColumns
+        from asyncrevoke.client.columns.batch_columns import BatchColumns
         from asyncrevoke.spark.reading.range_reader import BatchReader
 
         exclude_modules_from_collections()
@@ -102,5 +102,8 @@ class RangeRows:
         for read in read_ahead(reader, reader.read_batches):
             for read_range, batches in read:
                 if read_range not in in_batches:
-                    in_batches[read_range] = BatchColumns(read_range, self._columns)
+                    wanted = range(read_range.start, read_range.end)
+                    in_batches[read_range] = BatchColumns(
+                        read_range.topic_partition, wanted, self._columns
+                    )
                 yield from in_batches[read_range].rows(batches)

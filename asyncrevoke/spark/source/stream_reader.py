@@ -40,7 +40,7 @@ from asyncrevoke.spark.source.stream_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
     from asyncrevoke.spark.source.options import SourceOptions
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import Filter
 
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
     from asyncrevoke.spark.source.options import SourceOptions
 
 

@@ -23,6 +23,7 @@ RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 # What must be there with each extra; "" is without any. A name after ":" is taken from its module.
 MODULES = {
     "": ("asyncrevoke:Consumer", "asyncrevoke.testing:TestConsumer"),
+    "arrow": ("asyncrevoke.client.columns.batch_columns:BatchColumns",),
     "audit": (
         "asyncrevoke.audit.local_engine",
         "asyncrevoke.audit.results.report",
@@ -35,7 +36,7 @@ MODULES = {
     "depends": ("asyncrevoke:Depends",),
     "journal": ("asyncrevoke.journal:Journal", "asyncrevoke.journal.reading", "pyarrow"),
     "metrics": ("asyncrevoke.integrations.prometheus:PrometheusMetrics",),
-    "numba": ("asyncrevoke.replays.ranges.compiled_rows:read_rows",),
+    "numba": ("asyncrevoke.client.columns.compiled_rows:read_rows",),
     "otel": (
         "asyncrevoke.integrations.opentelemetry_metrics:OpenTelemetryMetrics",
         "asyncrevoke.integrations.opentelemetry_tracing:OpenTelemetryTracing",

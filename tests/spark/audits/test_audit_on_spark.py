@@ -18,6 +18,7 @@ from asyncrevoke.audit.anomalies import AnomalyKind
 from asyncrevoke.audit.audited_group import AuditSettings
 from asyncrevoke.audit.local_engine import audit as audit_locally
 from asyncrevoke.audit.topic.record_hashes import record_columns
+from asyncrevoke.client.columns.record_fields import fields_of
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal import Journal
 from asyncrevoke.journal.format.arrow import pa, pq
@@ -25,7 +26,6 @@ from asyncrevoke.journal.format.rows import SCHEMA
 from asyncrevoke.journal.format.schema import COLUMNS
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.segments import seal_session, sessions
-from asyncrevoke.replays.ranges.record_fields import fields_of
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 

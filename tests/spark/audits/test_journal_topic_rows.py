@@ -12,15 +12,15 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 from unit.journal.topic.test_collected_journals import by_runs, log_of, piece
 from unit.journal.written_journal import A, B
 
+from asyncrevoke.client.columns.arrow import pa
 from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch, Value
 from asyncrevoke.journal.format.frames import Frame, frames
-from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.audits.journal import rows_of_logs, rows_of_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
 
 
 def values(*blobs: bytes) -> Iterator[ArrowRecordBatch]:

@@ -54,14 +54,19 @@ async def offsets(
 ) -> AsyncIterator[list[int]]:
     """The offsets of each step."""
     if _way["reads"] == "batches":
-        from asyncrevoke.spark.reading.batch_columns import BatchColumns
+        from asyncrevoke.client.columns.batch_columns import BatchColumns
 
         async with BatchReader(
             config, [wanted], no_progress_timeout=patience, missing=missing
         ) as batch_reader:
             while read := await batch_reader.read_batches():
                 for read_range, batches in read:
-                    for rows in BatchColumns(read_range, ["offset"]).rows(batches):
+                    columns = BatchColumns(
+                        read_range.topic_partition,
+                        range(read_range.start, read_range.end),
+                        ["offset"],
+                    )
+                    for rows in columns.rows(batches):
                         yield rows.column("offset").to_pylist()
         return
     async with RangeReader(

@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
+from asyncrevoke.client.columns.arrow import pa
 from asyncrevoke.client.model import UnreadableRecord
-from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.replays.rows_task import to_records
 
 if TYPE_CHECKING:
-    from asyncrevoke.spark.arrow import ArrowRecordBatch
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
 
 Row = dict[str, Any]
 

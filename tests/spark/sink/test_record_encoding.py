@@ -11,11 +11,11 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
+from asyncrevoke.client.columns.arrow import pa
 from asyncrevoke.client.errors import AsyncRevokeError
 from asyncrevoke.client.producing.queueing.partitioner import Partitioner, murmur2
 from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
 from asyncrevoke.client.producing.record_batch import BATCH_BYTES
-from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.sink.record_encoding import BinaryColumn
 from asyncrevoke.spark.sink.task import RowEncoder, murmur2_of, resized
 

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer
 from spark.sink.written_topic import HEADERS, TIME, read_topic, values, write
 
 from asyncrevoke.broker import KafkaBroker, Security
+from asyncrevoke.client.columns.arrow import pa
 from asyncrevoke.client.producing.queueing.partitioner import Partitioner
-from asyncrevoke.spark.arrow import pa
 from asyncrevoke.spark.errors import SinkError
 from asyncrevoke.spark.sink.task import TARGET_BYTES
 

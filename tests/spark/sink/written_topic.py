@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer
 
-from asyncrevoke.spark.arrow import pa
+from asyncrevoke.client.columns.arrow import pa
 from asyncrevoke.spark.sink.options import SinkOptions
 from asyncrevoke.spark.sink.task import write_rows
 

@@ -10,9 +10,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from asyncrevoke.audit.offsets import UnusedHashes
 from asyncrevoke.audit.topic.record_hashes import record_columns
+from asyncrevoke.client.columns.record_fields import fields_of
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.journal.format.hashing import record_hashes, signed_key_hashes
-from asyncrevoke.replays.ranges.record_fields import fields_of
 
 Known = dict[int, tuple[int, bytes | None, bytes | None]]
 

@@ -156,3 +156,12 @@ print("--")
 
 def test_the_check_of_loaded_modules_can_fail() -> None:
     assert loaded_by("import aiokafka") == ["aiokafka"]
+
+
+def test_the_client_loads_no_columns_until_they_are_needed() -> None:
+    names = ["numba", "numpy", "pyarrow", "asyncrevoke.client.columns"]
+    statement = (
+        "import asyncrevoke.client.runtime.session.open_session, asyncrevoke.consumer; "
+        "import asyncrevoke.replays.ranges.topic_reader, asyncrevoke.handlers.runner"
+    )
+    assert loaded_by(statement, names) == []

@@ -6,9 +6,9 @@ import struct
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from asyncrevoke.client.columns.arrow import Array, ArrowRecordBatch, DataType, Schema, pa, pc
 from asyncrevoke.client.errors import UnreadableRecordError
 from asyncrevoke.client.model import Record, TopicPartition, UnreadableRecord
-from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, DataType, Schema, pa, pc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,8 +74,8 @@ _LARGEST = (2**63 - 1) // 1000
 
 
 def timestamps(partition: TopicPartition, offset: Array, milliseconds: Array) -> Array:
-    """Timestamps of records as those of Spark. Raises UnreadableRecordError for the first record
-    whose timestamp Spark cannot represent."""
+    """Timestamps of records, in microseconds. Raises UnreadableRecordError for the first record
+    whose timestamp is beyond those."""
     try:
         return cast("Array", pc.cast(pc.cast(milliseconds, _MILLISECONDS), _MICROSECONDS))
     except pa.ArrowInvalid as error:
@@ -92,8 +92,8 @@ def _fits(milliseconds: int) -> bool:
 
 def _misfit(milliseconds: int) -> str:
     return (
-        f"its timestamp {milliseconds} is beyond the largest that Spark represents, {_LARGEST} "
-        "milliseconds since the epoch"
+        f"its timestamp {milliseconds} is beyond the largest that has microseconds in Arrow, "
+        f"{_LARGEST} milliseconds since the epoch"
     )
 
 
@@ -112,7 +112,7 @@ def _timestamps_or_null(records: Records) -> Array:
 
 
 def _unreadable_or_beyond(records: Records) -> Array:
-    """As the column ``unreadable``, also of records whose timestamp Spark cannot represent."""
+    """As the column ``unreadable``, also of records whose timestamp has no microseconds."""
     last = records[-1]
     why: list[dict[str, object] | None] = [
         None
@@ -125,7 +125,7 @@ def _unreadable_or_beyond(records: Records) -> Array:
     return cast("Array", pa.array(why, _UNREADABLE))
 
 
-# Columns of records of which one has a timestamp that Spark cannot represent.
+# Columns of records of which one has a timestamp without microseconds.
 _BEYOND: dict[str, Column] = {
     "timestamp": _timestamps_or_null,
     "unreadable": _unreadable_or_beyond,
@@ -176,7 +176,7 @@ class RecordColumns:
     def batch(self, records: Records) -> ArrowRecordBatch:
         """The columns of one or more records of one partition. Only the last may be unreadable.
 
-        Raises UnreadableRecordError for a timestamp that Spark cannot represent; with the column
+        Raises UnreadableRecordError for a timestamp beyond microseconds; with the column
         ``unreadable``, the timestamp is null instead.
         """
         try:

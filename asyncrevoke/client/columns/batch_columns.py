@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrevoke.replays.ranges.record_fields import Places, fields_of, in_parts
-from asyncrevoke.spark.arrow import Array, ArrowRecordBatch, Schema, pa
-from asyncrevoke.spark.reading.record_columns import ARROW_TYPES, FRAMING_SIZE, timestamps
+from asyncrevoke.client.columns.arrow import Array, ArrowRecordBatch, Schema, pa
+from asyncrevoke.client.columns.record_columns import ARROW_TYPES, FRAMING_SIZE, timestamps
+from asyncrevoke.client.columns.record_fields import Places, fields_of, in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from asyncrevoke.client.columns.record_fields import Buffer
     from asyncrevoke.client.model import TopicPartition
-    from asyncrevoke.replays.ranges.record_fields import Buffer
-    from asyncrevoke.spark.reading.offsets import OffsetRange
 
     Bytes: TypeAlias = NDArray[np.uint8]
     Reading: TypeAlias = Callable[[TopicPartition, range, Sequence[Buffer]], Iterator["_Rows"]]
 
-# About how many bytes an Arrow batch has: Spark takes more processor time for the rows of larger
-# ones, which do not fit into the processor's cache.
+# About how many bytes an Arrow batch has. Larger ones do not fit into the processor's cache:
+# Spark takes more processor time for their rows.
 _BATCH_BYTES = 5 * 256 * 1024
 
 
@@ -56,11 +55,13 @@ class _Rows(NamedTuple):
 
 
 class BatchColumns:
-    """Makes the columns of a schema that has no ``headers``, for the records of one range."""
+    """Makes the columns of a schema that has no ``headers``, for the records of one partition whose
+    offsets are ``wanted``."""
 
-    def __init__(self, wanted: OffsetRange, names: Sequence[str]) -> None:
-        self._range = wanted
-        topic, number = pa.scalar(wanted.topic), pa.scalar(wanted.partition, pa.int32())
+    def __init__(self, partition: TopicPartition, wanted: range, names: Sequence[str]) -> None:
+        self._partition = partition
+        self._wanted = wanted
+        topic, number = pa.scalar(partition.topic), pa.scalar(partition.partition, pa.int32())
         makers: dict[str, Callable[[_Rows], Array]] = {
             "key": lambda rows: _binary(rows.key),
             "value": lambda rows: _binary(rows.value),
@@ -68,7 +69,7 @@ class BatchColumns:
             "partition": lambda rows: pa.repeat(number, len(rows.offset)),
             "offset": lambda rows: pa.array(rows.offset),
             "timestamp": lambda rows: timestamps(
-                wanted.topic_partition, pa.array(rows.offset), pa.array(rows.timestamp)
+                partition, pa.array(rows.offset), pa.array(rows.timestamp)
             ),
             "timestamp_type": lambda rows: pa.array(rows.timestamp_type),
             "schema_id": lambda rows: _schema_ids(rows.value),
@@ -81,10 +82,9 @@ class BatchColumns:
         )
 
     def rows(self, batches: Sequence[Buffer]) -> Iterator[ArrowRecordBatch]:
-        """The columns of uncompressed batches, for the records within the range. Raises
+        """The columns of uncompressed batches, for the wanted records. Raises
         CorruptRecordError for a batch that contradicts itself."""
-        wanted = range(self._range.start, self._range.end)
-        for rows in self._read(self._range.topic_partition, wanted, batches):
+        for rows in self._read(self._partition, self._wanted, batches):
             columns = [make(rows) for make in self._makers]
             yield from _slices(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
@@ -100,7 +100,7 @@ def _slices(batch: ArrowRecordBatch) -> Iterator[ArrowRecordBatch]:
 def _reading(*, keys: bool, values: bool) -> Reading:
     """Compiled loops, if numba is installed and supports the installed numpy, else numpy."""
     try:
-        from asyncrevoke.replays.ranges.compiled_rows import read_rows
+        from asyncrevoke.client.columns.compiled_rows import read_rows
     except ImportError:
         return _rows_of_fields
     read = partial(read_rows, keys=keys, values=values)

@@ -1,7 +1,7 @@
 """Reads records of record batches in loops that numba compiles: the fields of all, and copies of
 their keys and values in sequence.
 
-Takes less processor time than :mod:`asyncrevoke.replays.ranges.record_fields` and a copy by
+Takes less processor time than :mod:`asyncrevoke.client.columns.record_fields` and a copy by
 pyarrow. numba compiles a loop when it is first called, which takes some seconds, and keeps the
 result in a folder for other processes: beside this file, or in ``NUMBA_CACHE_DIR``. Importing this
 module raises ImportError without numba, or if numba does not support the installed numpy.
@@ -23,7 +23,7 @@ from asyncrevoke.client.protocol.unpacking import BATCH_HEADER_SIZE, COUNT_AT
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncrevoke.replays.ranges.record_fields import Joined
+    from asyncrevoke.client.columns.record_fields import Joined
 
     Bytes: TypeAlias = NDArray[np.uint8]
     Numbers: TypeAlias = NDArray[np.int64]

@@ -17,18 +17,16 @@ from wire.frames.corrupt_records import fetched, seal
 from wire.frames.response_frames import damage
 
 from asyncrevoke.client.errors import CorruptRecordError, UnreadableRecordError
-from asyncrevoke.client.model import UnreadableRecord
+from asyncrevoke.client.model import TopicPartition, UnreadableRecord
 from asyncrevoke.client.protocol.records import CorruptBatch, decode_batches
-from asyncrevoke.spark.reading.offsets import OffsetRange
 
-pytest.importorskip("numpy", reason="needs the extra spark")
-pytest.importorskip("pyarrow", reason="needs the extra spark")
+pytest.importorskip("numpy", reason="needs the extra arrow")
+pytest.importorskip("pyarrow", reason="needs the extra arrow")
 
-from asyncrevoke.replays.ranges import record_fields
-from asyncrevoke.spark.arrow import pa, pc
-from asyncrevoke.spark.reading import batch_columns
-from asyncrevoke.spark.reading.batch_columns import BatchColumns
-from asyncrevoke.spark.reading.record_columns import RecordColumns
+from asyncrevoke.client.columns import batch_columns, record_fields
+from asyncrevoke.client.columns.arrow import pa, pc
+from asyncrevoke.client.columns.batch_columns import BatchColumns
+from asyncrevoke.client.columns.record_columns import RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +38,11 @@ NAMES = [
     "key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "schema_id",
     "payload",
 ]  # fmt: skip
-EVERYTHING = OffsetRange("orders", 3, 0, 2**62)
+PARTITION = TopicPartition("orders", 3)
+EVERYTHING = range(2**62)
 
 Given = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-COMPILED = "asyncrevoke.replays.ranges.compiled_rows"
+COMPILED = "asyncrevoke.client.columns.compiled_rows"
 
 
 @pytest.fixture(params=["numba", "numpy"], autouse=True)
@@ -89,7 +88,7 @@ def framed(records: Sequence[Given]) -> list[Given]:
     ]
 
 
-def by_column(data: bytes, wanted: OffsetRange = EVERYTHING) -> list[dict[str, Any]]:
+def by_column(data: bytes, wanted: range = EVERYTHING) -> list[dict[str, Any]]:
     """As they come to Spark."""
     whole = [
         record.value
@@ -97,7 +96,9 @@ def by_column(data: bytes, wanted: OffsetRange = EVERYTHING) -> list[dict[str, A
         for record in decode_batch.decode("orders", 3, 0, 0)
         if record.value is not None
     ]
-    return [row for rows in BatchColumns(wanted, NAMES).rows(whole) for row in pylist(rows)]
+    return [
+        row for rows in BatchColumns(PARTITION, wanted, NAMES).rows(whole) for row in pylist(rows)
+    ]
 
 
 def decoded(data: bytes) -> list[Record]:
@@ -162,7 +163,7 @@ def test_the_batches_of_an_arrow_batch_are_within_both_limits_and_all_are_read(
     monkeypatch.setattr(record_fields, limit, most)
     rows: list[Given] = [(1_700_000_000_000, b"key", b"value of 34 bytes, as all the rest", [])] * 3
     batches = [batch(rows, n * 3) for n in range(40)]
-    columns = BatchColumns(EVERYTHING, NAMES)
+    columns = BatchColumns(PARTITION, EVERYTHING, NAMES)
     offsets = [row.column("offset").to_pylist() for row in columns.rows(batches)]
     assert len(offsets) == parts
     assert [offset for part in offsets for offset in part] == list(range(120))
@@ -172,7 +173,7 @@ def test_large_columns_are_passed_on_in_slices_with_all_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows: list[Given] = [(1_700_000_000_000, b"key", bytes(1000), [])] * 90
-    columns = BatchColumns(EVERYTHING, NAMES)
+    columns = BatchColumns(PARTITION, EVERYTHING, NAMES)
     (whole,) = columns.rows([batch(rows), batch(rows, 90)])
     monkeypatch.setattr(batch_columns, "_BATCH_BYTES", 20_000)
     slices = list(columns.rows([batch(rows), batch(rows, 90)]))
@@ -239,9 +240,9 @@ def test_of_records_of_one_length_none_is_taken_for_more_than_there_are() -> Non
 def test_what_lies_outside_of_the_range_is_left_out() -> None:
     chance = random.Random(2)
     data = b"".join(batch(some(chance, 10), n * 10) for n in range(3))
-    rows = by_column(data, OffsetRange("orders", 3, 7, 22))
+    rows = by_column(data, range(7, 22))
     assert rows == one_by_one(data)[7:22]
-    assert not by_column(data, OffsetRange("orders", 3, 30, 40))
+    assert not by_column(data, range(30, 40))
 
 
 def test_with_log_append_time_every_record_has_the_time_of_its_batch() -> None:
@@ -254,7 +255,7 @@ def test_with_log_append_time_every_record_has_the_time_of_its_batch() -> None:
 
 
 @pytest.mark.parametrize("time", [2**63 - 1, -(2**63), (2**63 - 1) // 1000 + 1])
-def test_a_timestamp_beyond_those_of_spark_is_an_error_that_names_its_record(time: int) -> None:
+def test_a_timestamp_beyond_microseconds_is_an_error_that_names_its_record(time: int) -> None:
     data = bytearray(batch([(5, b"k", b"a", [])], 1))
     struct.pack_into(">qq", data, 27, time, time)
     message = rf"orders-3 at offset 1: its timestamp {time} is beyond .* leave out the column"
@@ -263,7 +264,7 @@ def test_a_timestamp_beyond_those_of_spark_is_an_error_that_names_its_record(tim
             columns(seal(data))
         assert error.value.next_offset == 2
     names = [name for name in NAMES if name != "timestamp"]
-    (rows,) = BatchColumns(EVERYTHING, names).rows([seal(data)])
+    (rows,) = BatchColumns(PARTITION, EVERYTHING, names).rows([seal(data)])
     assert pylist(rows)[0]["value"] == b"a"
     # The column unreadable can say it.
     records = decoded(batch([(5, b"k", b"b", [])]) + seal(data))
@@ -276,14 +277,14 @@ def test_a_timestamp_beyond_those_of_spark_is_an_error_that_names_its_record(tim
 
 
 @pytest.mark.parametrize("time", [-1, 0, (2**63 - 1) // 1000])
-def test_timestamps_up_to_the_largest_of_spark_are_read(time: int) -> None:
+def test_timestamps_up_to_the_largest_in_microseconds_are_read(time: int) -> None:
     data = bytearray(batch([(5, None, b"a", [])]))
     struct.pack_into(">qq", data, 27, time, time)
     sealed = seal(data)
     micros = [
         pc.cast(rows.column("timestamp"), pa.int64()).to_pylist()
         for rows in (
-            *BatchColumns(EVERYTHING, ["timestamp"]).rows([sealed]),
+            *BatchColumns(PARTITION, EVERYTHING, ["timestamp"]).rows([sealed]),
             RecordColumns(["timestamp"]).batch(decoded(sealed)),
         )
     ]
@@ -332,8 +333,8 @@ def test_corrupt_batches_are_rejected_or_read_as_the_parser_of_records_does() ->
 @pytest.mark.parametrize("names", [["key"], ["value"], ["payload"], ["schema_id"], ["offset"]])
 def test_one_column_is_the_same_as_with_all_others(names: list[str]) -> None:
     data = batch(framed(some(random.Random(7), 50)))
-    whole = list(BatchColumns(EVERYTHING, NAMES).rows([data]))
-    alone = list(BatchColumns(EVERYTHING, names).rows([data]))
+    whole = list(BatchColumns(PARTITION, EVERYTHING, NAMES).rows([data]))
+    alone = list(BatchColumns(PARTITION, EVERYTHING, names).rows([data]))
     assert pa.Table.from_batches(alone).equals(pa.Table.from_batches(whole).select(names))
 
 
@@ -342,7 +343,7 @@ def test_a_batch_that_declares_more_records_than_it_has_room_for_is_rejected(cou
     data = bytearray(batch([(5, b"key", b"value", [])]))
     struct.pack_into(">i", data, 57, count)
     with pytest.raises(CorruptRecordError, match="do not fill"):
-        list(BatchColumns(EVERYTHING, NAMES).rows([bytes(data)]))
+        list(BatchColumns(PARTITION, EVERYTHING, NAMES).rows([bytes(data)]))
 
 
 def test_compiled_loops_read_and_write_within_bounds(

@@ -1,0 +1,1 @@
+"""Makes Arrow columns of record batches. Nothing imports it but what needs columns."""
