@@ -102,7 +102,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
             from asyncrevoke.client.runtime.share.open_share_session import open_share_session
 
             self._open_share_session = open_share_session
-            refuse_calls(self, listener=listener, pattern=pattern, journal=journal)
+            refuse_calls(self, listener=listener, pattern=pattern)
         super().__init__(*read_from(topics, pattern, "Consumer", self._group_protocol))
         self._check_assignors()
         self._listener = check_listener(listener)
@@ -203,7 +203,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
                 "@consumer.handler(topic)"
             )
         slots = self._handler_host.slots()
-        return self._open_share_session(self._config, router.topics, self._observers, slots=slots)
+        return self._open_share_session(
+            self._config, router.topics, self._observers, self._journal, slots=slots
+        )
 
     async def aclose(self, *, leave: bool | None = None) -> None:
         """Close: wait for tracked work, commit completed records, leave the group, disconnect.

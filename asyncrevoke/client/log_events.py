@@ -190,7 +190,9 @@ WAITING_FOR_SHARE_GROUP = _warning(
 )
 SHARE_MEMBER_JOINS_AGAIN = _warning("removed from the share group; joining again", "reason")
 """What the member has acquired stays locked for it, and its handlers go on."""
-SHARE_LOCKS_LOST = _warning("locks of acquired records are lost", "topic partition records reason")
+SHARE_LOCKS_LOST = _warning(
+    "locks of acquired records are lost", "topic partition records offsets reason"
+)
 """The broker delivers these records again, to any member, and counts a delivery."""
 SHARE_LOOP_BLOCKED = _warning(
     "event loop was blocked: locks of acquired records were not renewed in time",

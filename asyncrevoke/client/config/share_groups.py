@@ -57,7 +57,6 @@ OPTIONS: Final = {
 ARGUMENTS: Final = {
     "listener": _NO_OWNER,
     "pattern": "a share group subscribes to topics by name",
-    "journal": "the journal of a share group is not available yet",
 }
 """Arguments of ``Consumer(...)`` beside its options."""
 

@@ -32,11 +32,18 @@ class RowKind(enum.StrEnum):
     RESULT = "RESULT"  # a result of the record was written in a transaction, which may be aborted
     SKIPPED = "SKIPPED"  # ``facts`` has the ranges of the completion map, which were not delivered
     RESET = "RESET"  # the position was set: by ``seek``, or by ``auto_offset_reset``
+    # Of a share group. Each is about the offsets from ``offset`` to ``last_offset``.
+    ACQUIRED = "ACQUIRED"  # the broker delivered them to this member, under a lock
+    ACCEPT = "ACCEPT"  # an acknowledgement: they are processed
+    RELEASE = "RELEASE"  # an acknowledgement: deliver them again
+    REJECT = "REJECT"  # an acknowledgement: do not deliver them again
+    LOCK_LOST = "LOCK_LOST"  # their locks were lost; ``facts`` says why
     END = "END"  # the last row of a session; ``facts`` has the number of rows
 
 
 class CallOutcome(enum.StrEnum):
-    """The outcome of an attempt, or of a commit (``ok`` or ``unknown``)."""
+    """The outcome of an attempt, of a commit (``ok`` or ``unknown``), or of an acknowledgement
+    (``ok``, ``refused`` or ``unknown``)."""
 
     OK = "ok"
     SKIPPED = "skipped"
@@ -48,7 +55,10 @@ class CallOutcome(enum.StrEnum):
     STOPPED = "stopped"
     GIVEN_UP = "given_up"  # not completed: its partition was revoked, or the loop ended
     CANCELLED = "cancelled"
-    UNKNOWN = "unknown"  # a commit without a response
+    RELEASED = "released"  # a share group delivers it again
+    REJECTED = "rejected"  # a share group does not deliver it again
+    REFUSED = "refused"  # an acknowledgement that the broker has not applied
+    UNKNOWN = "unknown"  # a commit or an acknowledgement without a response
 
 
 # A record with one of these outcomes is completed.
@@ -58,6 +68,7 @@ TERMINAL: Final = (
     CallOutcome.DEAD_LETTERED,
     CallOutcome.SENT_TO_RETRY_TOPIC,
     CallOutcome.DELIVERED,
+    CallOutcome.REJECTED,
 )
 
 # What a journal stores of keys and values: checksums of record batches, or hashes of records.
@@ -79,7 +90,7 @@ COLUMNS: Final = (
     Column("kind", "string"),
     # Microseconds since the epoch, never decreasing within a session. For an attempt, its end.
     Column("at_us", "long"),
-    # When an attempt began, a record batch was received, or a commit was sent .
+    # When an attempt began, a record batch was received, or a commit or acknowledgement was sent.
     Column("started_us", "long"),
     Column("group", "string"),
     # For commits and changes of the assignment: the member id and generation (or member epoch).
@@ -104,7 +115,9 @@ COLUMNS: Final = (
     Column("facts", "string"),
     # For a record batch: its last offset, its number of records, and the CRC-32C in its header. For
     # a result: its own offset (-1: not known) and partition, and the number of the transaction in
-    # its session; ``facts`` has its topic.
+    # its session; ``facts`` has its topic. For acquired offsets: the last one, the number of the
+    # delivery, and the number after which the group delivers no record again (null: not known). For
+    # acknowledgements and lost locks: the last offset; ``error_type`` is the error of the broker.
     Column("last_offset", "long"),
     Column("records", "int"),
     Column("checksum", "long"),

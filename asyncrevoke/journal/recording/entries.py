@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.model import Record, TopicPartition
@@ -89,7 +89,7 @@ class Results(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """Any other single row. ``started_us`` is when a commit was sent."""
+    """Any other single row. ``started_us`` is when a commit or an acknowledgement was sent."""
 
     kind: RowKind
     at: int
@@ -101,6 +101,10 @@ class Fact(NamedTuple):
     outcome: CallOutcome | None = None
     facts: str | None = None
     started_us: int | None = None
+    error_type: str | None = None
+    last_offset: int | None = None
+    records: int | None = None
+    checksum: int | None = None
 
 
 Entry: TypeAlias = Attempts | Starts | Packed | ReceivedBatches | Results | Fact
@@ -130,6 +134,7 @@ class PartitionChange(NamedTuple):
     kind: RowKind
     partition: TopicPartition
     offset: int | None = None
+    last_offset: int | None = None
     facts: str | None = None
 
 
@@ -149,8 +154,17 @@ def changes_of(event: Emit) -> Iterator[PartitionChange]:
         case log_events.MAP_APPLIED.name:
             facts = json.dumps({"runs": fields["runs"]})
             yield PartitionChange(RowKind.SKIPPED, _partition(fields["partition"]), facts=facts)
+        case log_events.SHARE_LOCKS_LOST.name:
+            yield from _lost_locks(fields)
         case _:
             pass
+
+
+def _lost_locks(fields: Mapping[str, object]) -> Iterator[PartitionChange]:
+    partition = TopicPartition(str(fields["topic"]), cast("int", fields["partition"]))
+    facts = json.dumps({"reason": fields["reason"]})
+    for first, last in cast("list[tuple[int, int]]", fields["offsets"]):
+        yield PartitionChange(RowKind.LOCK_LOST, partition, first, last, facts)
 
 
 def _strings(names: object) -> Iterable[str]:

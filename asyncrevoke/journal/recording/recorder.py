@@ -11,6 +11,7 @@ from asyncrevoke.client.core.io.effects import Emit, Failed, Notify, NotifyKind,
 from asyncrevoke.client.errors import FatalError, IllegalStateError
 from asyncrevoke.client.printable import is_caught_by
 from asyncrevoke.journal.format.schema import CallOutcome, Content, RowKind
+from asyncrevoke.journal.recording.acknowledgement_gate import AcknowledgementGate
 from asyncrevoke.journal.recording.commit_gate import CommitGate
 from asyncrevoke.journal.recording.commit_rows import commits_of, transactional_commits
 from asyncrevoke.journal.recording.encoding import encode_last, pack, rows_of
@@ -18,7 +19,6 @@ from asyncrevoke.journal.recording.entries import (
     Attempts,
     Entry,
     Fact,
-    Fetched,
     LoopTurn,
     Packed,
     Queue,
@@ -28,15 +28,17 @@ from asyncrevoke.journal.recording.entries import (
     WrittenCount,
     changes_of,
 )
+from asyncrevoke.journal.recording.fetched_batches import FetchedBatches
 from asyncrevoke.journal.recording.turn_times import TurnTimes, ended_early
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from asyncrevoke.client.core.core import Core
+    from asyncrevoke.client.core.io.driven_core import DrivenCore
+    from asyncrevoke.client.core.share_core import ShareCore
     from asyncrevoke.client.model import GroupMetadata, PollResult, Record, TopicPartition
-    from asyncrevoke.client.protocol.messages import FetchedPartition, OffsetCommitRequest
-    from asyncrevoke.client.protocol.records import RecordBatch, RecordDecoder
+    from asyncrevoke.client.protocol.messages import OffsetCommitRequest
+    from asyncrevoke.client.protocol.records import RecordDecoder
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision, WrittenResult
     from asyncrevoke.client.runtime.net.requests import Requests
     from asyncrevoke.journal.recording.writer import Writer
@@ -86,12 +88,12 @@ class Recorder:
         # Records whose first call succeeded and that are not queued yet, with their times.
         self._succeeded: list[Record] = []
         self._succeeded_turns: list[LoopTurn] = []
-        # Received batches, queued before any of their records is committed.
-        self._fetched: list[Fetched] = []
+        self._fetched = FetchedBatches(clock, self._put_later, self._put_fetched)
         # The topics that have a handler.
         self._topics: set[str] = set()
         self._will_put = False
-        self._core: Core | None = None
+        self._core: DrivenCore | None = None
+        self._position_of: Callable[[TopicPartition], int | None] | None = None
         # Records whose handlers started in this event loop iteration. ``_open`` has the start times
         # of running handlers.
         self._began: list[Record] = []
@@ -117,9 +119,19 @@ class Recorder:
         """Delay commits until the journal's rows of the committed records are on disk."""
         return CommitGate(requests, self)
 
-    def session_opened(self, core: Core, fail: Callable[[FatalError], object]) -> None:
+    def share_requests(self, requests: Requests, core: ShareCore) -> Requests:
+        """Delay acknowledgements until the journal's rows of their records are on disk."""
+        return AcknowledgementGate(requests, self, core)
+
+    def session_opened(
+        self,
+        core: DrivenCore,
+        fail: Callable[[FatalError], object],
+        position: Callable[[TopicPartition], int | None] | None = None,
+    ) -> None:
         """Open the files and record the BEGIN row."""
         self._core = core
+        self._position_of = position
         self._writer = self._open_writer(fail)
         self._queue = self._writer.queue
         facts = {**self._facts, "strict": self.strict, "content": self._content}
@@ -144,18 +156,18 @@ class Recorder:
         self, records: Sequence[Record], started: int | Sequence[int], at: int
     ) -> None:
         """Queue records whose first call succeeded. Many are encoded together later."""
-        if self._writer is None or self._queue is None:
+        if self._queue is None:
             return
-        self._put_later(self._writer)
+        self._put_later()
         self._succeeded += records
         self._succeeded_turns.append(LoopTurn(len(records), started, at))
         if len(self._succeeded) >= _MANY:
             self._put_packed()
 
-    def _put_later(self, writer: Writer) -> None:
-        if not self._will_put:
+    def _put_later(self) -> None:
+        if not self._will_put and self._writer is not None:
             self._will_put = True
-            writer.later(self._put_now)
+            self._writer.later(self._put_now)
 
     def _put_now(self) -> None:
         self._will_put = False
@@ -167,9 +179,8 @@ class Recorder:
         self._put_fetched()
 
     def _put_fetched(self) -> None:
-        if self._fetched:
-            received = ReceivedBatches(self._fetched, self._clock())
-            self._fetched = []
+        received = self._fetched.taken()
+        if received is not None:
             self._put(received)
 
     def _put_packed(self) -> None:
@@ -222,34 +233,9 @@ class Recorder:
         facts = json.dumps({"handler": handler, "order_by": order_by})
         self._put(Fact(RowKind.TOPIC, self._clock(), topic, facts=facts))
 
-    # --- batches ---------------------------------------------------------------------------------
-
     def decoder(self, decode: RecordDecoder) -> RecordDecoder:
         """A decoder that also records the received batches, if ``content`` is ``"batches"``."""
-        if self._content != "batches":
-            return decode
-
-        def recording(fetched: FetchedPartition, read_committed: bool, /) -> Sequence[RecordBatch]:
-            batches = decode(fetched, read_committed)
-            self._batches_received(fetched.partition, batches)
-            return batches
-
-        return recording
-
-    def _batches_received(self, partition: TopicPartition, batches: Sequence[RecordBatch]) -> None:
-        if self._writer is None:
-            return
-        now = self._clock()
-        topic, number = partition
-        self._fetched += [
-            Fetched(topic, number, b.base_offset, b.next_offset - 1, b.count, b.checksum, now)
-            for b in batches
-            if b.count  # empty batches have nothing to handle
-        ]
-        if len(self._fetched) >= _ENOUGH:
-            self._put_fetched()
-        elif self._fetched:
-            self._put_later(self._writer)
+        return self._fetched.decoder(decode) if self._content == "batches" else decode
 
     # --- handlers --------------------------------------------------------------------------------
 
@@ -428,25 +414,31 @@ class Recorder:
             self._queue_iteration(self._clock())
         for partition in sorted(notify.partitions):
             self._put_fact(kind, partition, self._position(partition))
-        if kind is not RowKind.ASSIGN:
-            self._forget(notify.partitions)
+            if kind is not RowKind.ASSIGN:
+                self._forget(partition)
 
-    def _forget(self, gone: frozenset[TopicPartition]) -> None:
-        """Forget the attempt numbers of records of these partitions that wait for a retry."""
+    def _forget(self, partition: TopicPartition, first: int = 0, last: int = 2**63) -> None:
+        """Forget the attempt numbers of these records if they wait for a retry."""
         for record in list(self._next_attempt):
-            if record not in self._open and record.topic_partition in gone:
+            is_one = record.topic_partition == partition and first <= record.offset <= last
+            if is_one and record not in self._open:
                 del self._next_attempt[record]
 
     def core_reported(self, event: Emit) -> None:
         """The core has reported an event."""
-        for kind, partition, offset, facts in changes_of(event):
-            self._put_fact(kind, partition, offset, facts=facts)
+        for kind, partition, offset, last, facts in changes_of(event):
+            if kind is RowKind.LOCK_LOST and offset is not None and last is not None:
+                # Calls that ended in this iteration ended before the loss.
+                self._queue_iteration(self._clock())
+                self._forget(partition, offset, last)
+            self._put_fact(kind, partition, offset, last, facts=facts)
 
     def _put_fact(
         self,
         kind: RowKind,
         partition: TopicPartition,
         offset: int | None = None,
+        last: int | None = None,
         *,
         facts: str | None = None,
     ) -> None:
@@ -454,18 +446,21 @@ class Recorder:
         us = self._core.group_metadata()
         member = us.member_id or None
         fact = Fact(kind, self._clock(), *partition, offset, member, us.generation, facts=facts)
-        self._put(fact)
+        self._put(fact._replace(last_offset=last))
 
     def _position(self, partition: TopicPartition) -> int | None:
-        assert self._core is not None
         try:
-            return self._core.position(partition)
+            return None if self._position_of is None else self._position_of(partition)
         except IllegalStateError:
             return None  # no longer assigned
 
     def committed(self, request: OffsetCommitRequest, sent: int, reply: Replied | Failed) -> None:
         """A broker responded to a commit, or its outcome is unknown."""
-        for fact in commits_of(request, sent, self._clock(), reply):
+        self.put_facts(commits_of(request, sent, self._clock(), reply))
+
+    def put_facts(self, facts: Iterable[Fact]) -> None:
+        """Queue these rows."""
+        for fact in facts:
             self._put(fact)
 
     # --- transactions
@@ -485,8 +480,8 @@ class Recorder:
         self, offsets: Mapping[TopicPartition, int], identity: GroupMetadata
     ) -> None:
         """The transaction is committed, with these offsets."""
-        for fact in transactional_commits(offsets, identity, self._offsets_sent, self._clock()):
-            self._put(fact)
+        sent = self._offsets_sent
+        self.put_facts(transactional_commits(offsets, identity, sent, self._clock()))
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

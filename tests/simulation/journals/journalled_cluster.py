@@ -75,7 +75,7 @@ class Scribe(InvariantChecker):
             "revoke_budget": config.revoke_timeout or config.rebalance_timeout,
         }
         recorder = self._journal.begin(facts, wall_clock=lambda: _EPOCH + self.state.clock.now)
-        recorder.session_opened(member.core, self.fail)
+        recorder.session_opened(member.core, self.fail, member.core.position)
         self._recorders[member.client] = recorder
         self._tracked[member.client] = self.next_style.tracked
 

@@ -199,6 +199,7 @@ class HeldRecords:
             topic=first.topic,
             partition=first.partition.partition,
             records=len(lost),
+            offsets=_ranges(sorted(record.offset for record in lost)),
             reason=why,
         )
         self._reactions.records_lost()
@@ -245,3 +246,12 @@ class HeldRecords:
         )
         if due != float("inf"):
             self._check_by(max(due, now + _LEAST_CHECK))
+
+
+def _ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last of consecutive offsets, which ascend."""
+    ranges: list[tuple[int, int]] = []
+    for offset in offsets:
+        first = ranges.pop()[0] if ranges and ranges[-1][1] == offset - 1 else offset
+        ranges.append((first, offset))
+    return ranges

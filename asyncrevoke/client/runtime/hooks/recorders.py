@@ -11,8 +11,9 @@ from asyncrevoke.client.printable import shown_option
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from asyncrevoke.client.core.core import Core
+    from asyncrevoke.client.core.io.driven_core import DrivenCore
     from asyncrevoke.client.core.io.effects import Emit, Notify
+    from asyncrevoke.client.core.share_core import ShareCore
     from asyncrevoke.client.model import GroupMetadata, PollResult
     from asyncrevoke.client.protocol.records import RecordDecoder
     from asyncrevoke.client.runtime.net.requests import Requests
@@ -89,13 +90,24 @@ class SessionRecorder(Protocol):
         """Requests that send a commit only after the entries of its records are on disk."""
         ...
 
+    def share_requests(self, requests: Requests, core: ShareCore) -> Requests:
+        """Requests of a share group, which send an acknowledgement only after the entries of its
+        records are on disk, and record what brokers deliver and acknowledge."""
+        ...
+
     def decoder(self, decode: RecordDecoder) -> RecordDecoder:
         """A decoder for the core that records which batches were fetched."""
         ...
 
-    def session_opened(self, core: Core, fail: Callable[[FatalError], object]) -> None:
+    def session_opened(
+        self,
+        core: DrivenCore,
+        fail: Callable[[FatalError], object],
+        position: Callable[[TopicPartition], int | None] | None = None,
+    ) -> None:
         """The session begins. ``fail`` is called on the event loop, once, if the journal cannot be
-        written: the next step raises its argument."""
+        written: the next step raises its argument. ``position`` returns the next offset of an
+        assigned partition; None: there are no positions."""
 
     def partitions_changed(self, notify: Notify) -> None:
         """Partitions were assigned, revoked or lost."""

@@ -110,10 +110,7 @@ def open_session(
     With ``whole_batches`` each of its records is a record batch; see ``decode_batches``.
     """
     config, environment = config_and_environment(config)
-    recorder = None
-    if journal is not None:
-        clock = None if environment is None else environment.wall_clock
-        recorder = journal.begin(_journal_facts(config), wall_clock=clock)
+    recorder = open_recorder(config, journal, environment)
     of_loop, of_thread = for_two_threads(config)
     bootstrap = bootstrap_nodes(config, environment)
     core = _open_core(of_loop, bootstrap, environment, recorder, whole_batches=whole_batches)
@@ -287,11 +284,22 @@ def record_decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDeco
     return partial(decode_batches, limit=limit, whole=whole_batches, views=views)
 
 
+def open_recorder(
+    config: ConsumerConfig, journal: SessionJournal | None, environment: Environment | None
+) -> SessionRecorder | None:
+    """The recorder of a journal for this session; None without a journal."""
+    if journal is None:
+        return None
+    clock = None if environment is None else environment.wall_clock
+    return journal.begin(_journal_facts(config), wall_clock=clock)
+
+
 def _journal_facts(config: ConsumerConfig) -> dict[str, object]:
     """The options of a consumer that its journal records."""
     order_by = config.order_by
     return {
         "group": config.group_id,
+        "group_type": config.group_type,
         "client_id": config.client_id,
         "group_protocol": config.group_protocol,
         "isolation_level": config.isolation_level,

@@ -57,7 +57,7 @@ class Session(EnteredSession):
     def start(self) -> None:
         """Begin to connect."""
         if self.recorder is not None:
-            self.recorder.session_opened(self.core, self._driver.fail)
+            self.recorder.session_opened(self.core, self._driver.fail, self.core.position)
         super().start()
 
     def delay(self, delays: Mapping[str, TopicDelay]) -> None:

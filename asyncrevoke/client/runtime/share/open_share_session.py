@@ -13,6 +13,7 @@ from asyncrevoke.client.runtime.session.open_session import (
     config_and_environment,
     open_driver,
     open_hooks,
+    open_recorder,
     record_decoder,
     session_parts,
 )
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.runtime.hooks.observers import Observer
+    from asyncrevoke.client.runtime.hooks.recorders import SessionJournal
     from asyncrevoke.client.runtime.net.requests import Requests
 
 
@@ -31,6 +33,7 @@ def open_share_session(
     config: ConsumerConfig,
     topics: Iterable[str],
     observers: Sequence[Observer] = (),
+    journal: SessionJournal | None = None,
     *,
     slots: int,
 ) -> ShareSession:
@@ -39,20 +42,26 @@ def open_share_session(
     At most ``slots`` records are acquired that run or are about to.
     """
     config, environment = config_and_environment(config)
+    recorder = open_recorder(config, journal, environment)
     bootstrap = bootstrap_nodes(config, environment)
+    decode = (
+        record_decoder(config, whole_batches=False) if environment is None else environment.decode
+    )
     core = ShareCore(
         config,
         bootstrap,
-        record_decoder(config, whole_batches=False) if environment is None else environment.decode,
+        decode if recorder is None else recorder.decoder(decode),
         topics,
         member_id=_member_id(),
         concurrency=slots,
         max_in_flight=config.max_in_flight,
     )
-    hooks = open_hooks(config, core, tuple, None, observers, None, core.held.counts)
+    hooks = open_hooks(config, core, tuple, None, observers, recorder, core.held.counts)
     requests: Requests = (
         Channels(config, hooks.log) if environment is None else environment.requests
     )
+    if recorder is not None:
+        requests = recorder.share_requests(requests, core)
     driver = open_driver(
         config,
         core,

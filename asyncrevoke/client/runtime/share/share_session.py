@@ -40,6 +40,12 @@ class ShareSession(EnteredSession):
         # What the core has returned and poll() has not.
         self._acquired: list[AcquiredRecord] = []
 
+    def start(self) -> None:
+        """Begin to connect."""
+        if self.recorder is not None:
+            self.recorder.session_opened(self.core, self._driver.fail)
+        super().start()
+
     @property
     def locks(self) -> ShareSession:
         """Decides whether handlers may be called with records."""
@@ -64,6 +70,8 @@ class ShareSession(EnteredSession):
         and a FatalError each time. Cancelling it loses no record.
         """
         self.check_loop()
+        if self.recorder is not None and self.recorder.behind:
+            await self.recorder.flush()
         driver = self._driver
         while True:
             if driver.error is not None:

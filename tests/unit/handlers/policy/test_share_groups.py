@@ -21,7 +21,6 @@ VALUES: dict[str, object] = {
     "order_by": "key",
     "listener": RebalanceListener(),
     "pattern": "orders-.*",
-    "journal": "journal",
 }
 HANDLERS: dict[str, object] = {
     "order_by": "partition",

@@ -74,7 +74,8 @@ class JournalledMember:
 
     async def begin(self) -> None:
         """Join, and be assigned the partition."""
-        self.recorder.session_opened(cast("Core", Membership()), self.fail)
+        group = Membership()
+        self.recorder.session_opened(cast("Core", group), self.fail, group.position)
         self.recorder.handler_registered(TOPIC, "bill", "key")
         self.recorder.watch_completed(self._done)
         self.recorder.partitions_changed(Notify(NotifyKind.ASSIGNED, frozenset({PARTITION})))

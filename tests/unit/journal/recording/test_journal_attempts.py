@@ -256,13 +256,7 @@ async def test_a_record_that_fails_while_its_partition_is_revoked_is_given_up(
     assert state.gap is None
 
 
-# A consumer of a share group refuses a journal.
-OF_SHARE_GROUPS = ("released", "rejected")
-
-
-@pytest.mark.parametrize(
-    "decision", [each for each in get_args(FailureDecision) if each not in OF_SHARE_GROUPS]
-)
+@pytest.mark.parametrize("decision", get_args(FailureDecision))
 async def test_each_decision_about_a_failed_record_has_an_outcome(
     tmp_path: Path, decision: FailureDecision
 ) -> None:
