@@ -131,6 +131,15 @@ class ShareFetchResponse(Response, frozen=True, kw_only=True):
     partitions: tuple[ShareFetchedPartition, ...] = ()
     leaders: tuple[BrokerMetadata, ...] = ()
 
+    @property
+    def acquired(self) -> int:
+        """How many offsets are acquired."""
+        return sum(
+            acquired.last_offset - acquired.first_offset + 1
+            for fetched in self.partitions
+            for acquired in fetched.acquired
+        )
+
 
 class ShareAcknowledgeRequest(Request, frozen=True, kw_only=True):
     """Acknowledges acquired records, also those of partitions that are not in the session."""

@@ -104,6 +104,11 @@ class Acknowledgements:
         """Those that have acknowledgements."""
         return [partition for partition, pending in self._pending.items() if pending]
 
+    @property
+    def ending(self) -> int:
+        """How many records are to be acknowledged that were not refused before."""
+        return sum(len(pending.ends) for pending in self._pending.values())
+
     def _of(self, partition: TopicIdPartition) -> _Pending:
         pending = self._pending.get(partition)
         if pending is None:

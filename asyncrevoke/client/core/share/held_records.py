@@ -71,9 +71,9 @@ class HeldRecords:
         """Whether any record of this partition is acquired."""
         return partition in self._by_partition
 
-    def of_node(self, node: Node) -> bool:
-        """Whether any record is locked by this broker."""
-        return any(acquisition.node == node for acquisition in self._acquisitions.values())
+    def of_node(self, node: Node) -> int:
+        """How many records are locked by this broker."""
+        return sum(len(each.records) for each in self._acquisitions.values() if each.node == node)
 
     def all(self) -> list[HeldRecord]:
         """All acquired records."""

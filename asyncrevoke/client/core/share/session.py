@@ -29,6 +29,8 @@ from asyncrevoke.client.core.share.error_table import (
     partition_error_action,
     session_error_action,
 )
+from asyncrevoke.client.core.share.fetch_pace import FetchPace
+from asyncrevoke.client.core.share.partition_delays import PartitionDelays
 from asyncrevoke.client.core.share.state_table import (
     SESSION_TRANSITIONS,
     SessionState,
@@ -59,11 +61,6 @@ if TYPE_CHECKING:
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
-_FIRST_PARTITION_BACKOFF = 0.5
-_LONGEST_PARTITION_BACKOFF = 5.0
-# A waiting ShareFetch is not woken by records that are released, and delays acknowledgements.
-_LONG_WAIT = 0.5
-_SHORT_WAIT = 0.1
 # Records of a batch in the response; smaller ones split what is acquired, and nothing else.
 _BATCH_SIZE = 2**31 - 1
 _OPENED_BATCH = 2**15
@@ -117,9 +114,8 @@ class ShareSession:
         self.fetched_at = float("-inf")
         self._not_before = float("-inf")
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
-        # Partitions that are not fetched before a time, and how long the next delay is.
-        self._delayed: dict[TopicIdPartition, float] = {}
-        self._delays: dict[TopicIdPartition, Backoff] = {}
+        self._pace = FetchPace()
+        self._delayed = PartitionDelays()
         self._closing = False
         # Whether it is opened only when metadata has come.
         self._awaits_metadata = False
@@ -170,9 +166,7 @@ class ShareSession:
         if partitions:
             self._closing = False
         self._names.update(partitions)
-        for partition in self._delayed.keys() - partitions.keys():
-            del self._delayed[partition]
-            self._delays.pop(partition, None)
+        self._delayed.keep(partitions)
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -199,13 +193,10 @@ class ShareSession:
         """The core plans after each event."""
 
     def _due(self, now: float) -> dict[TopicIdPartition, str]:
-        if not self._delayed:
-            return dict(self.fetched)
-        waiting = {partition for partition, until in self._delayed.items() if now < until}
-        if waiting:
-            next_at = min(self._delayed[partition] for partition in waiting)
+        due, next_at = self._delayed.due(now, self.fetched)
+        if next_at is not None:
             self._outbox.set_timer(self._timer, next_at, self._wake)
-        return {p: name for p, name in self.fetched.items() if p not in waiting}
+        return due
 
     def _open(self, now: float, due: Mapping[TopicIdPartition, str], room: int) -> None:
         """Open with all partitions. The first fetch of a partition sets the group's start offset,
@@ -220,24 +211,30 @@ class ShareSession:
 
     def _continue(self, now: float, due: Mapping[TopicIdPartition, str], room: int) -> None:
         acknowledgements = self.acknowledgements
+        holds = self._held.of_node(self.node)
         # Renewals fetch nothing; acknowledgements of partitions that are fetched no more would add
         # these to the session again.
         elsewhere = any(partition not in due for partition in acknowledgements.partitions)
-        if acknowledgements.renews or elsewhere or (acknowledgements and room <= 0):
+        last = self._pace.acknowledges_alone and 0 < holds == acknowledgements.ending
+        if acknowledgements.renews or elsewhere or last or (acknowledgements and room <= 0):
             taken = acknowledgements.take(lambda _: True, renewals=True)
             if taken:
                 self._acknowledge(now, taken, self._epoch)
                 return
         if room <= 0:
             return
+        fetch_at = self._pace.next_fetch(acknowledges=bool(acknowledgements), holds=holds > 0)
+        if now < fetch_at:
+            self._outbox.set_timer(self._timer, fetch_at, self._wake)
+            return
         taken = acknowledgements.take(due.__contains__, renewals=False)
+        wait = self._pace.wait(now, acknowledges=bool(taken), holds=holds > 0)
         added = frozenset(due.keys() - self._partitions)
         gone = frozenset(
             partition
             for partition in self._partitions - due.keys()
             if not self._held.has(partition) or partition in self._delayed
         )
-        wait = _SHORT_WAIT if self._held.of_node(self.node) else _LONG_WAIT
         self._fetch(now, taken, added, gone, room, wait=min(wait, self._config.fetch_max_wait))
 
     def _fetch(
@@ -292,6 +289,7 @@ class ShareSession:
         self._outstanding = sent
         if wanted:
             self.fetched_at = now
+            self._pace.sent(now)
         self._outbox.send(
             request,
             self.node,
@@ -437,35 +435,30 @@ class ShareSession:
         """Locks are not stored: the new leader delivers what was not acknowledged."""
         self.acknowledgements.drop(partition)
         self._held.lose_partition(partition, f"the broker responds {error.name}")
-        self._delay_partition(now, partition)
+        self._delayed.delay(now, partition)
         self._reactions.leader_unknown(now, f"ShareFetch: {error.name}")
-
-    def _delay_partition(self, now: float, partition: TopicIdPartition) -> None:
-        backoff = self._delays.setdefault(
-            partition, Backoff(_FIRST_PARTITION_BACKOFF, _LONGEST_PARTITION_BACKOFF)
-        )
-        self._delayed[partition] = now + backoff.failed()
 
     # --- records -------------------------------------------------------------------------------
 
     def _fetched(self, now: float, sent: _Outstanding, reply: ShareFetchResponse) -> None:
         acknowledged = {entry.partition: entry.acknowledge_error for entry in reply.partitions}
         self._acknowledged(now, sent, acknowledged, reply.lock_timeout)
+        if sent.wanted:
+            self._pace.responded(now, sent.wanted, reply.acquired)
         for fetched in reply.partitions:
             if fetched.error is ErrorCode.none:
                 if fetched.acquired:
                     self._acquired(now, sent.sent_at, reply.lock_timeout, fetched)
-                self._delayed.pop(fetched.partition, None)
-                self._delays.pop(fetched.partition, None)
+                self._delayed.served(fetched.partition)
                 continue
             match partition_error_action(fetched.error):
                 case PartitionErrorAction.LEADER_MOVED:
                     self._leader_moved(now, fetched.partition, fetched.error)
                 case PartitionErrorAction.NO_ACCESS:
-                    self._delay_partition(now, fetched.partition)
+                    self._delayed.delay(now, fetched.partition)
                     self._reactions.partition_denied(self._names.get(fetched.partition, ""))
                 case PartitionErrorAction.RETRY:
-                    self._delay_partition(now, fetched.partition)
+                    self._delayed.delay(now, fetched.partition)
                     self._outbox.emit(
                         log_events.SHARE_PARTITION_RETRIED,
                         topic=self._names.get(fetched.partition, ""),
@@ -483,7 +476,7 @@ class ShareSession:
         acquisition = self._held.acquire(topic, partition, self.node, sent_at, lock_timeout)
         found = read_acquired(self._decode, topic, fetched)
         if found.corrupt:
-            self._delay_partition(now, partition)
+            self._delayed.delay(now, partition)
             self._outbox.emit(
                 log_events.SHARE_BATCH_CORRUPT,
                 topic=topic,

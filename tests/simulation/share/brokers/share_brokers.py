@@ -35,7 +35,7 @@ _LONGEST_LOAD = 0.2
 
 
 class ShareBrokers(FaultyBrokers):
-    """``over`` is the connection of the request that is handled next.
+    """``over`` is the connection of the request that is handled next; ``is_late``: it is closed.
 
     ``fails_whole``: as Apache Kafka 4.3, an unknown topic id fails a whole response.
     """
@@ -55,6 +55,7 @@ class ShareBrokers(FaultyBrokers):
         super().__init__(clock, rng, brokers, others)
         self.options = options
         self.over: Hashable = None
+        self.is_late = False
         self.shares: dict[TopicIdPartition, SharePartition] = {}
         # Told of each new partition, before anything is acquired from it.
         self.created: Callable[[TopicIdPartition, SharePartition], None] = lambda _id, _state: None

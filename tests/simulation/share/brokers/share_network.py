@@ -27,12 +27,15 @@ class ShareNetwork(Network):
     @override
     def _process(self, pending: PendingRequest) -> None:
         self._brokers.over = pending.connection
+        self._brokers.is_late = False
         super()._process(pending)
 
     @override
     def _process_ghost(self, pending: PendingRequest) -> None:
         self._brokers.over = pending.connection
+        self._brokers.is_late = True
         super()._process_ghost(pending)
+        self._brokers.is_late = False
 
     @override
     def disconnect(self, connection: Connection) -> None:

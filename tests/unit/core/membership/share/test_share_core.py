@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from unit.core.membership.share.share_application import Application, accept_after
-from unit.core.membership.share.share_broker import Member, ShareBroker, World
+from unit.core.membership.share.share_broker import LATENCY, Member, ShareBroker, World
 
 from asyncrevoke.client.core.io.deadline import Deadline
 from asyncrevoke.client.protocol.messages import ErrorCode
@@ -74,6 +75,33 @@ def test_the_lock_of_a_slow_handler_is_renewed_until_it_ends() -> None:
     assert application.started == [(0, n) for n in range(4)]
     renewals = [r for r in world.broker.requests if isinstance(r, ShareAcknowledgeRequest)]
     assert all(len(r.partitions[0].acknowledgements) == 1 for r in renewals), "merged to one range"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.004, 0.02, 0.05, 1.0])
+def test_an_acknowledgement_waits_no_longer_than_its_record_was_held(seconds: float) -> None:
+    world, _, application = started(ShareBroker(records=3), concurrency=128)
+    application.plan = accept_after(seconds)
+    while len(application.ended) < 3:
+        world.run(world.now + 0.001)
+    ended = world.now
+    while len(accepted(world)) < 3:
+        world.run(world.now + 0.001)
+    delay = world.now - ended
+    assert delay <= min(seconds + 0.005, 0.1) + 2 * LATENCY + 0.001
+
+
+def test_acknowledgements_of_handlers_that_end_one_by_one_share_requests() -> None:
+    world, _, application = started(ShareBroker(records=400), concurrency=1000, most=2000)
+
+    def plan(record: Record) -> list[tuple[str, float]]:
+        return [("accept", 0.5 + record.offset / 1000)]
+
+    application.plan = plan
+    world.run(1.0)
+    before = len(fetches(world))
+    world.run(1.4)
+    assert len(application.ended) > 300
+    assert 20 < len(fetches(world)) - before <= 81
 
 
 def test_a_waiting_record_uses_no_slot_and_keeps_its_lock() -> None:
