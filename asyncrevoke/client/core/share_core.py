@@ -319,8 +319,11 @@ class ShareCore:
         return leader is not None and leader[0] == node
 
     def session_ended(self) -> None:
-        for node in [n for n, s in self._sessions.items() if s.is_closed and not s.fetched]:
-            del self._sessions[node]
+        for session in list(self._sessions.values()):
+            if session.is_closed and not session.fetched:
+                # Records of a deleted topic may be left, for which no session can be opened.
+                session.give_up()
+                del self._sessions[session.node]
 
     def partition_denied(self, topic: str) -> None:
         self.share_failed(

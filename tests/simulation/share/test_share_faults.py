@@ -73,3 +73,22 @@ def test_what_is_accepted_is_acknowledged_before_a_member_leaves() -> None:
         outcome = run_share(schedule)
         assert outcome.failure is None
         assert outcome.counts["lost"] == outcome.counts["unknown"] == 0
+
+
+def test_records_of_a_deleted_topic_are_given_up_when_their_session_ends() -> None:
+    """No session can be opened for their acknowledgements, which their calls may still ask for."""
+    slow = HandlerPlan(usual=0.8, longest=6.0, slow=0.5)
+    for seed in range(3):
+        schedule = dataclasses.replace(
+            ONE_MEMBER,
+            seed=seed,
+            disturbance=ShareDisturbance.FAULTS,
+            brokers=2,
+            topics=(2,),
+            members=(ShareMemberPlan(0.0, 20, 20, slow),),
+            produce_every=0.05,
+            duration=3.0,
+            fails_whole=True,
+            incidents=(ShareIncident(2.0, ShareIncidentKind.DELETE, 0, 10.0),),
+        )
+        assert run_share(schedule).failure is None
