@@ -60,6 +60,7 @@ def _consumer(task: Task, turn: Turn, at_once: int) -> Consumer:
         group_type="share",
         concurrency=at_once,
         max_in_flight=2 * at_once,
+        acquire=task.acquire,
     )
     consumer.observe(_LostLocks(turn))
     return consumer
