@@ -3,7 +3,7 @@
 Terms, for one partition and one group. An *attempt* is a call of a handler for a record. A record
 is *done* if the outcome of an attempt is one of ``schema.TERMINAL``. A commit *covers* the offsets
 before it, from when the broker accepted it. The *window* goes from the first offset in the journal,
-or the start of the log, to the last accepted commit.
+or the start of the log, to the last accepted commit. For share groups, see ``rules/share.py``.
 """
 
 from __future__ import annotations
@@ -40,6 +40,12 @@ class AnomalyKind(enum.StrEnum):
     ORPHAN = "orphan"
     REVOCATION_OVERRUN = "revocation_overrun"
     STALL = "stall"
+    ARCHIVED = "archived"
+    DUPLICATE_AFTER_ACKNOWLEDGEMENT = "duplicate_after_acknowledgement"
+    ACKNOWLEDGED_TWICE = "acknowledged_twice"
+    UNEXPLAINED_REDELIVERY = "unexplained_redelivery"
+    ENDED_ELSEWHERE = "ended_elsewhere"
+    NOT_ACKNOWLEDGED = "not_acknowledged"
     JOURNAL_GAP = "journal_gap"
     NOT_RECORDED = "not_recorded"
     SOUGHT_PAST = "sought_past"
@@ -66,7 +72,8 @@ class AnomalyDescription(NamedTuple):
 DESCRIPTIONS: Final = {
     AnomalyKind.LOST: AnomalyDescription(
         Severity.FAIL,
-        "the committed offset is past it and no handler completed it, so the group skips it",
+        "committed (or accepted, in a share group) although no handler completed it, so the group "
+        "skips it",
     ),
     AnomalyKind.COMMIT_AHEAD: AnomalyDescription(
         Severity.FAIL,
@@ -79,7 +86,8 @@ DESCRIPTIONS: Final = {
         Severity.FAIL, "handled by two members at the same time"
     ),
     AnomalyKind.REDELIVERY: AnomalyDescription(
-        Severity.WARN, "completed more than once before it was committed, as at-least-once allows"
+        Severity.WARN,
+        "completed more than once before it was committed or acknowledged, as at-least-once allows",
     ),
     AnomalyKind.KEY_ORDER: AnomalyDescription(
         Severity.FAIL,
@@ -100,7 +108,7 @@ DESCRIPTIONS: Final = {
     ),
     AnomalyKind.OFFSET_SET: AnomalyDescription(
         Severity.WARN,
-        "the committed offset was set back while no member was running, as an administrator does",
+        "the group's offset was set back while no member was running, as an administrator does",
     ),
     AnomalyKind.PHANTOM: AnomalyDescription(
         Severity.FAIL, "handled, but the topic has no such record"
@@ -116,6 +124,28 @@ DESCRIPTIONS: Final = {
     ),
     AnomalyKind.STALL: AnomalyDescription(
         Severity.WARN, "records waited while the partition moved from one member to another"
+    ),
+    AnomalyKind.ARCHIVED: AnomalyDescription(
+        Severity.FAIL,
+        "not delivered again after its last delivery, and no handler completed or rejected it",
+    ),
+    AnomalyKind.DUPLICATE_AFTER_ACKNOWLEDGEMENT: AnomalyDescription(
+        Severity.FAIL, "handled again although the broker had confirmed its acknowledgement"
+    ),
+    AnomalyKind.ACKNOWLEDGED_TWICE: AnomalyDescription(
+        Severity.FAIL, "accepted or rejected twice, and no lock of it was lost"
+    ),
+    AnomalyKind.UNEXPLAINED_REDELIVERY: AnomalyDescription(
+        Severity.FAIL, "completed more than once, and no lock was lost, nor was it released"
+    ),
+    AnomalyKind.ENDED_ELSEWHERE: AnomalyDescription(
+        Severity.INCONCLUSIVE,
+        "not delivered again, and no journal has a call that completed it: a member without a "
+        "journal or another client has acknowledged it, or the broker has archived it",
+    ),
+    AnomalyKind.NOT_ACKNOWLEDGED: AnomalyDescription(
+        Severity.INCONCLUSIVE,
+        "handled and not delivered again, but no journal has its acknowledgement",
     ),
     AnomalyKind.JOURNAL_GAP: AnomalyDescription(
         Severity.INCONCLUSIVE,
@@ -160,7 +190,9 @@ DESCRIPTIONS: Final = {
     AnomalyKind.UNVERIFIABLE: AnomalyDescription(
         Severity.INFO, "handled or committed, but deleted from the topic, so it cannot be compared"
     ),
-    AnomalyKind.PENDING: AnomalyDescription(Severity.INFO, "not committed yet"),
+    AnomalyKind.PENDING: AnomalyDescription(
+        Severity.INFO, "not committed yet; of a share group: not below its start offset yet"
+    ),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.audit.offsets import AuditedGroupOffsets
 from asyncrevoke.client.errors import ConfigError
@@ -11,7 +11,9 @@ from asyncrevoke.journal.format.schema import facts_of
 from asyncrevoke.journal.reading import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Sequence
+
+    from asyncrevoke.client.config import IsolationLevel
 
 # With fewer records, comparing fingerprints first takes longer than comparing all records.
 EXACT_BELOW: Final = 4_000_000
@@ -47,6 +49,11 @@ class AuditedGroup(NamedTuple):
     orders: HandlerOrder
     group_offsets: AuditedGroupOffsets | None = None
     settings: AuditSettings = AuditSettings()
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share group."""
+        return is_share_group(self.sessions)
 
     def offsets_of(self, partitions: Container[int]) -> AuditedGroupOffsets | None:
         """The committed offsets of these partitions."""
@@ -93,6 +100,11 @@ def sessions_of_group(
     return tuple(s for s in sessions if s.begun and (not s.facts or s.facts.get("group") == group))
 
 
+def is_share_group(sessions: Iterable[SessionState]) -> bool:
+    """Whether these sessions are of a share group."""
+    return any(state.facts.get("group_type") == "share" for state in sessions)
+
+
 def handler_order_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> HandlerOrder:
     """The configured order of the handlers. ``facts`` are those of the TOPIC rows."""
     said = [facts_of(fact).get("order_by") for fact in facts]
@@ -102,8 +114,12 @@ def handler_order_of(facts: Iterable[str], sessions: Iterable[SessionState]) -> 
 
 
 def isolation_level_of(
-    sessions: Iterable[SessionState],
-) -> Literal["read_committed", "read_uncommitted"]:
-    """The isolation level of the consumers, to read the topic with."""
+    sessions: Sequence[SessionState], offsets: AuditedGroupOffsets | None = None
+) -> IsolationLevel:
+    """The isolation level of the consumers, to read the topic with: of a share group, that of the
+    group, by default ``"read_uncommitted"``."""
+    if is_share_group(sessions):
+        known = None if offsets is None else offsets.isolation_level
+        return known or "read_uncommitted"
     levels = [state.facts.get("isolation_level") for state in sessions]
     return "read_uncommitted" if "read_uncommitted" in levels else "read_committed"

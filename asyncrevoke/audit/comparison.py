@@ -24,8 +24,10 @@ from asyncrevoke.audit.rules.content import (
 )
 from asyncrevoke.audit.rules.incomplete import HIDDEN, INCOMPLETE, incomplete
 from asyncrevoke.audit.rules.queries import combined, rules
+from asyncrevoke.audit.rules.share import share_rules, share_tables
 from asyncrevoke.audit.rules.tables import RuleParameters, definitions
 from asyncrevoke.audit.rules.views import FOREVER, fingerprints, flagged, inverted, views
+from asyncrevoke.audit.share_accounting import ShareAccounting
 from asyncrevoke.audit.sql.text import Sql, Text, columns, compose, joined
 
 if TYPE_CHECKING:
@@ -94,9 +96,14 @@ class Comparison:
         self.hashless_partitions = self._hashless.find_partitions()
         stall_us, skew_us = int(settings.stall * 1e6), int(settings.skew * 1e6)
         tables = views(stall_us, self.hashless_partitions, incomplete=bool(missing))
+        self._share = ShareAccounting(database, sessions, group_offsets) if group.is_share else None
+        if self._share is not None:
+            tables |= share_tables(skew_us)
         for name, query in tables.items():
             database.define(name, query)
-        self._accounting = Accounting(database, topic, bounds, sessions, group_offsets, skew_us)
+        self._accounting = self._share or Accounting(
+            database, topic, bounds, sessions, group_offsets, skew_us
+        )
         self._parameters = RuleParameters(
             skew_us,
             compacted,
@@ -126,7 +133,7 @@ class Comparison:
             self._db.define("inverted", inverted(everywhere=everywhere, repeated=repeated))
         for name, query in definitions(terms).items():
             self._db.define(name, query)
-        return rules(terms)
+        return rules(terms) if self._share is None else share_rules(terms)
 
     def windows(self) -> list[Range]:
         """The offsets to compare, by partition."""
@@ -197,9 +204,12 @@ class Comparison:
             " CAST(coalesce(sum(completed), 0) AS BIGINT) FROM buckets"
         )
         durations = [DurationCount(*row) for row in self._db.rows(counted(self._intervals))]
+        anomalies = self._anomalies
+        if self._share is not None:
+            anomalies = list(self._share.explained(anomalies))
         return PartialAudit(
             gaps,
-            self._anomalies,
+            anomalies,
             attempts,
             done,
             read,

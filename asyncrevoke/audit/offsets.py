@@ -6,8 +6,12 @@ import time
 from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from asyncrevoke.client.config import IsolationLevel
 from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.configs import group_options
+from asyncrevoke.client.groups.errors import GroupsError, ShareGroupError
 from asyncrevoke.client.groups.observer import committed_offsets
+from asyncrevoke.client.groups.share_groups import ended_offsets
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
@@ -42,7 +46,8 @@ ALL_USED: Final = UnusedHashes()
 
 
 class AuditedGroupOffsets(NamedTuple):
-    """Committed offsets of one group and topic, by partition.
+    """Committed offsets of one group and topic, by partition. Of a share group, the offsets below
+    which it delivers no record again.
 
     They are those at ``at_us`` (microseconds since the epoch): from the broker when the audit
     began, or from a snapshot of ``asyncrevoke journal collect``. Read the journals later: consumers
@@ -52,14 +57,30 @@ class AuditedGroupOffsets(NamedTuple):
     offsets: Mapping[int, int]
     source: Literal["broker", "snapshot"]
     at_us: int
+    isolation_level: IsolationLevel | None = None
 
 
 async def read_group_offsets(config: ConsumerConfig, group: str, topic: str) -> AuditedGroupOffsets:
-    """The committed offsets that the broker has now. Raises GroupsError."""
+    """The offsets that the broker has now. Raises GroupsError."""
+    level: IsolationLevel | None = None
     async with GroupsClient(config) as brokers:
-        committed = await committed_offsets(brokers, group)
+        try:
+            committed = await committed_offsets(brokers, group)
+        except ShareGroupError:
+            level = await _isolation_level(brokers, group)
+            committed = await ended_offsets(brokers, group)
     found = {tp.partition: offset for tp, offset in committed.items() if tp.topic == topic}
-    return AuditedGroupOffsets(found, "broker", time.time_ns() // 1000)
+    return AuditedGroupOffsets(found, "broker", time.time_ns() // 1000, level)
+
+
+async def _isolation_level(brokers: GroupsClient, group: str) -> IsolationLevel | None:
+    """That of a share group; None if this user may not describe its options."""
+    try:
+        options = await group_options(brokers, group)
+    except GroupsError:
+        return None
+    values = {option.value for option in options if option.name == "share.isolation.level"}
+    return "read_committed" if "read_committed" in values else "read_uncommitted"
 
 
 def known_offsets(

@@ -137,7 +137,7 @@ async def audit_topic(
         # Read again: live sessions write rows to disk before they commit, so the rows of each
         # commit read above exist now.
         content = read_journal(path, rows_limit)
-    level = isolation_level_of(sessions)
+    level = isolation_level_of(sessions, offsets)
     source = await Topic.of(topic, config, isolation_level=level, no_progress_timeout=patience)
     published = [
         await Topic.of(name, config, isolation_level="read_committed", no_progress_timeout=patience)

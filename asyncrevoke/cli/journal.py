@@ -188,11 +188,11 @@ async def _committed(config: ConsumerConfig, group: str) -> Mapping[TopicPartiti
     """The committed offsets of the group. Empty, after a line on stderr, if they cannot be read."""
     from asyncrevoke.client.groups.cluster import GroupsClient
     from asyncrevoke.client.groups.errors import GroupsError
-    from asyncrevoke.client.groups.observer import committed_offsets
+    from asyncrevoke.client.groups.observer import offsets_of_any_group
 
     try:
         async with GroupsClient(config) as brokers:
-            return await committed_offsets(brokers, group)
+            return await offsets_of_any_group(brokers, group)
     except GroupsError as error:
         line = f"committed offsets of group {group} not collected: {error}"
         print_line(Console(stderr=True), line)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, Severity
+from asyncrevoke.audit.audited_group import is_share_group
 from asyncrevoke.client.printable import counted
 from asyncrevoke.web.pages.templates import Drawing, render, write_report_file
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 _NOT_COMPARED = (
     "The committed offsets of the group were not compared with the journals: the audit finds a "
     "member without a journal only if another member continued after it."
+)
+_STARTS_NOT_COMPARED = (
+    "The start offsets of the share group were not compared with the journals: the audit does not "
+    "know which records the group delivers no more."
 )
 
 
@@ -70,11 +75,13 @@ def coverage_lines(audited: AuditResult) -> Iterator[str]:
 def group_offsets_line(audited: AuditResult) -> str:
     """A sentence about the committed offsets that were compared."""
     known = audited.group_offsets
+    is_share = is_share_group(audited.sessions)
     if known is None:
-        return _NOT_COMPARED
+        return _STARTS_NOT_COMPARED if is_share else _NOT_COMPARED
     source = "the broker" if known.source == "broker" else "a snapshot of `journal collect`"
+    what = "start offsets" if is_share else "committed offsets"
     return (
-        f"The committed offsets of {counted(len(known.offsets), 'partition')}, from {source} at "
+        f"The {what} of {counted(len(known.offsets), 'partition')}, from {source} at "
         f"{shown_time(known.at_us)}, were compared with the journals."
     )
 
@@ -145,6 +152,7 @@ def as_html(audited: AuditResult) -> str:
     return render(
         "audit/results/report.html",
         result=audited,
+        is_share=is_share_group(audited.sessions),
         counts=counts(audited.anomalies),
         descriptions=DESCRIPTIONS,
         shown=sorted(audited.anomalies, key=_rank)[:_SHOWN],

@@ -29,7 +29,7 @@ _NO_KEY = "CAST(NULL AS BIGINT)"
 
 def rules(terms: RuleParameters) -> dict[AnomalyKind, Text]:
     """The query of each rule."""
-    found = _Rules(terms)
+    found = Rules(terms)
     return {
         **found.never_completed(),
         **found.repeated(),
@@ -37,6 +37,7 @@ def rules(terms: RuleParameters) -> dict[AnomalyKind, Text]:
         **found.owners(),
         **found.commits(),
         **found.topic(),
+        **found.unended(),
         **found.overdue(),
         **found.not_judged(),
     }
@@ -62,7 +63,7 @@ def _lower_commits(column: LiteralString, skew_us: int) -> Sql:
     )
 
 
-class _Rules:
+class Rules:
     """The queries of the rules, in the order of the report."""
 
     def __init__(self, terms: RuleParameters) -> None:
@@ -365,13 +366,8 @@ class _Rules:
             )
         return found
 
-    def overdue(self) -> dict[AnomalyKind, Text]:
-        """Calls that had not ended when their process did, and revocations and handovers that took
-        too long.
-
-        A handover is a stall only if records waited: the first record that the new owner handled
-        was in the topic when the last call of the old owner ended.
-        """
+    def unended(self) -> dict[AnomalyKind, Text]:
+        """Calls that had not ended when their process did."""
         return {
             AnomalyKind.ORPHAN: self._rule(
                 """
@@ -385,6 +381,15 @@ class _Rules:
                 sessions=("session",),
                 begun_us="at_us",
             ),
+        }
+
+    def overdue(self) -> dict[AnomalyKind, Text]:
+        """Revocations and handovers that took too long.
+
+        A handover is a stall only if records waited: the first record that the new owner handled
+        was in the topic when the last call of the old owner ended.
+        """
+        return {
             AnomalyKind.REVOCATION_OVERRUN: self._rule(
                 """
                 FROM (SELECT session, part, kind, at_us, generation,

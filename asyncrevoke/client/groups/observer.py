@@ -33,7 +33,11 @@ from asyncrevoke.client.groups.responses import (
     described_group,
     host_name,
 )
-from asyncrevoke.client.groups.share_groups import describe_share_group, is_share_group
+from asyncrevoke.client.groups.share_groups import (
+    describe_share_group,
+    ended_offsets,
+    is_share_group,
+)
 from asyncrevoke.client.protocol import messages
 from asyncrevoke.client.protocol.subscription import (
     MalformedMemberData,
@@ -115,6 +119,15 @@ async def committed_offsets(brokers: GroupsClient, name: str) -> dict[TopicParti
         return offsets
 
     return await retry_transient_errors(ask)
+
+
+async def offsets_of_any_group(brokers: GroupsClient, name: str) -> dict[TopicPartition, int]:
+    """As :func:`committed_offsets`; of a share group those of :func:`ended_offsets`. Raises
+    GroupsError."""
+    try:
+        return await committed_offsets(brokers, name)
+    except ShareGroupError:
+        return await ended_offsets(brokers, name)
 
 
 async def describe_group(

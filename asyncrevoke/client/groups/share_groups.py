@@ -24,6 +24,7 @@ from asyncrevoke.client.groups.errors import (
     retry_transient_errors,
 )
 from asyncrevoke.client.groups.facts import MemberFacts, ShareGroupFacts, SharePartitionFacts
+from asyncrevoke.client.groups.partition_offsets import leaders, listed_offsets
 from asyncrevoke.client.groups.responses import assigned_partitions, described_group, host_name
 from asyncrevoke.client.model import TopicPartition
 
@@ -88,6 +89,27 @@ async def _describe(brokers: GroupsClient, name: str) -> ShareGroupFacts:
         members=members,
         partitions=await _partitions(brokers, node, name, members),
     )
+
+
+async def ended_offsets(brokers: GroupsClient, name: str) -> dict[TopicPartition, int]:
+    """The offset of each partition below which the group delivers no record again: the start
+    offset, or the end of a log without lag, because the start offset may stay behind. Raises
+    GroupsError."""
+
+    async def ask() -> dict[TopicPartition, int]:
+        node = await brokers.coordinator(name)
+        known = await share_group_offsets(brokers, node, name)
+        led_by = await leaders(brokers, {tp.topic for tp in known})
+        # Before the lag: records that come meanwhile are not ended.
+        ends = await listed_offsets(brokers, led_by, requests.ends)
+        latest = await share_group_offsets(brokers, node, name)
+        return {
+            tp: max(start, ends.get(tp, 0)) if lag == 0 else start
+            for tp, (start, lag) in latest.items()
+            if start >= 0
+        }
+
+    return await retry_transient_errors(ask)
 
 
 async def _share_group(brokers: GroupsClient, node: int, name: str) -> DescribedGroup:

@@ -186,7 +186,7 @@ def _audit(
         states = sessions_of_group(checked.overview.sessions, group)
     orders = handler_order_of(checked.overview.topics[name, group], states)
     audited = AuditedGroup(name, group, states, orders, offsets, _settings(settings))
-    level = isolation_level_of(states)
+    level = isolation_level_of(states, offsets)
     if isinstance(source, str):
         brokers = _brokers_of_dense(source, bootstrap)
         reader = dense_reader(brokers, name, committed=level == "read_committed")

@@ -74,7 +74,7 @@ async def _audited(
     config: ConsumerConfig, group: ChaosGroup, content: JournalContent, offsets: AuditedGroupOffsets
 ) -> AuditResult:
     name, sessions = local_engine.group_and_sessions(content, group.topic, group.name)
-    level = isolation_level_of(sessions)
+    level = isolation_level_of(sessions, offsets)
     topic = await Topic.of(group.topic, config, isolation_level=level)
     return await local_engine.audit(content, topic, group.topic, group=name, group_offsets=offsets)
 

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from spark.audits.topic_frames import always, as_frame, audit_in_memory
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, written
+from unit.audit.share import share_journals
 from unit.journal.written_journal import TOPIC, A, JournalledTopic, clean_run, lost_rows, session_id
 
 from asyncrevoke import ConfigError, Consumer, Record
@@ -134,6 +135,20 @@ def test_a_dataframe_of_a_topic_and_of_a_journal_gives_the_same_anomalies(
     of_batches = (AnomalyKind.CONTENT_MISMATCH, AnomalyKind.CONTENT_NOT_COMPARED)
     known = [a for a in both.there.anomalies if a.kind not in of_batches]
     assert [a for a in found.anomalies if a.kind not in of_batches] == known
+
+
+def test_both_engines_find_the_same_in_a_share_group(
+    quick: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "EXACT_BELOW", 0)
+    topic, starts = share_journals.written(tmp_path, *share_journals.CASES)
+    here = asyncio.run(audit_locally(read_journal(tmp_path), topic, TOPIC, group_offsets=starts))
+    for session in sessions(tmp_path)[::2]:
+        seal_session(session)
+    there = audit_in_memory(quick, tmp_path, topic, group_offsets=starts)
+    assert there.anomalies == here.anomalies
+    assert len({a.kind for a in there.anomalies}) >= 10
+    assert (there.status, there.windows) == (here.status, here.windows)
 
 
 def test_a_memory_limit_that_is_too_low_is_rejected(both: Both, quick: SparkSession) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from unit.audit.injected_anomalies import BATCH_CASES, CASES, Injected, a_stall, lost, written
+from unit.audit.share import share_journals
 from unit.journal.written_journal import (
     RECORDS,
     TOPIC,
@@ -34,6 +35,14 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.reading import read_journal
 
 EXACT = [pytest.param(True, marks=pytest.mark.variant), False]
+OF_SHARE_GROUPS = {
+    "archived",
+    "duplicate_after_acknowledgement",
+    "acknowledged_twice",
+    "unexplained_redelivery",
+    "ended_elsewhere",
+    "not_acknowledged",
+}
 # Without hashes of all records, anomalies of other kinds are found as with them:
 # proof/test_injected_at_random.py has each kind.
 LESS_HASHED = [
@@ -196,7 +205,8 @@ def test_sessions_without_a_beginning_have_no_hashes_either(tmp_path: Path) -> N
 
 def test_every_kind_of_anomaly_is_injected() -> None:
     # Of the last two, rows have to be missing from a journal, or offsets set by an administrator.
-    injected = {kind for case in CASES for kind, *_ in case.found}
+    every = (*CASES, *share_journals.CASES)
+    injected = {kind for case in every for kind, *_ in case.found}
     of_records = {kind for kind in DESCRIPTIONS if not kind.startswith("result_")}
     assert injected | {AnomalyKind.NOT_RECORDED, AnomalyKind.OFFSET_SET} == of_records
 
@@ -474,10 +484,12 @@ def test_every_kind_has_a_meaning() -> None:
     assert set(DESCRIPTIONS) == set(AnomalyKind)
 
 
-def test_the_page_about_audits_describes_each_anomaly_as_the_report_does() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "journal.md").read_text("utf-8")
+def test_the_pages_about_audits_describe_each_anomaly_as_the_report_does() -> None:
+    how_to = Path(__file__).parents[3] / "docs" / "how-to"
     row = re.compile(r"^\| `(\w+)` \| ([A-Z]{4,} \| .*) \|$", re.MULTILINE)
-    rows: dict[str, str] = dict(row.findall(page))
-    assert rows.keys() == {str(kind) for kind in AnomalyKind}
+    rows: dict[str, str] = dict(row.findall((how_to / "journal.md").read_text("utf-8")))
+    assert rows.keys() == {str(kind) for kind in AnomalyKind} - OF_SHARE_GROUPS
+    shared = dict(row.findall((how_to / "auditing-share-groups.md").read_text("utf-8")))
+    rows |= {kind: shared[kind] for kind in OF_SHARE_GROUPS}
     for kind, (severity, text) in DESCRIPTIONS.items():
         assert rows[kind].startswith(f"{severity} | {text}"), kind

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.broker import RunningBroker
     from asyncrevoke.client.config import Acquire
+    from asyncrevoke.journal import Journal
 
 LOCK = 2.0
 SHORT_LOCKS = {
@@ -54,6 +55,7 @@ def member(
     concurrency: int = 64,
     max_in_flight: int | None = None,
     acquire: Acquire = "exact",
+    journal: Journal | None = None,
 ) -> Consumer:
     """A consumer of a share group."""
     return Consumer(
@@ -62,6 +64,7 @@ def member(
         group_type="share",
         concurrency=concurrency,
         acquire=acquire,
+        journal=journal,
         max_in_flight=2 * concurrency if max_in_flight is None else max_in_flight,
     )
 
