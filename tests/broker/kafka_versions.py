@@ -17,12 +17,14 @@ from pathlib import Path
 import platformdirs
 from broker.servers.starting.jars import jars
 
-VERSIONS = ("3.9.1", "4.0.0", "4.1.1", "4.3.1", "4.4.0")
-# Folders by the first version that offers what their tests use: 4.0 has groups of KIP-848.
+VERSIONS = ("3.9.1", "4.0.0", "4.1.1", "4.2.2", "4.3.1", "4.4.0")
+# Folders by the first version that offers what their tests use: 4.0 has groups of KIP-848,
+# 4.2 has share groups.
 TESTS = {
     "tests/broker/records": (3, 9),
     "tests/broker/groups": (4, 0),
     "tests/broker/requests": (4, 0),
+    "tests/broker/handlers/share": (4, 2),
 }
 ROOT = Path(__file__).parents[2]
 

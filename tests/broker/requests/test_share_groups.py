@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from broker.kafka_release import kafka_release
 from broker.requests.share_member import ShareMember
 
 from asyncrevoke import Producer
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
+HAS_SHARE_GROUPS = pytest.mark.skipif(
+    kafka_release() < (4, 2), reason="needs Apache Kafka 4.2, which has share groups"
+)
+# Features, and the sentence, with the previews of share groups.
+PREVIEWS: dict[tuple[int, int], list[tuple[dict[str, int], str]]] = {
+    (4, 0): [({}, "does not offer ShareGroupHeartbeat, .* share groups need Apache Kafka 4.2")],
+    (4, 1): [
+        ({}, "share groups are disabled in the cluster"),
+        (
+            {"share.version": 1},
+            "offers ShareFetch 1 to 1, .* share groups need Apache Kafka 4.2 or later",
+        ),
+    ],
+}
 LOCK = 2.0
 SHORT_LOCKS = {
     "group.share.min.record.lock.duration.ms": "1000",
@@ -63,6 +78,7 @@ async def until(seen: Counter[tuple[int, int]], count: int, within: float = 40.0
             await asyncio.sleep(0.02)
 
 
+@HAS_SHARE_GROUPS
 async def test_two_members_share_the_records_of_a_topic(broker: KafkaBroker) -> None:
     topic, servers = "shared", broker.bootstrap_servers
     broker.create_topic(topic, 3)
@@ -87,6 +103,7 @@ async def test_two_members_share_the_records_of_a_topic(broker: KafkaBroker) -> 
     assert all(seen)
 
 
+@HAS_SHARE_GROUPS
 async def test_locks_are_renewed_while_a_handler_takes_three_times_as_long(
     broker: KafkaBroker,
 ) -> None:
@@ -104,6 +121,7 @@ async def test_locks_are_renewed_while_a_handler_takes_three_times_as_long(
         assert "locks of acquired records are lost" not in member.events.names
 
 
+@HAS_SHARE_GROUPS
 async def test_records_of_a_killed_member_are_delivered_again_at_once(broker: KafkaBroker) -> None:
     topic, servers = "killed", broker.bootstrap_servers
     broker.create_topic(topic, 1)
@@ -121,6 +139,7 @@ async def test_records_of_a_killed_member_are_delivered_again_at_once(broker: Ka
             assert {other.core.delivery_count(record) for record in again} == {2}
 
 
+@HAS_SHARE_GROUPS
 async def test_a_group_of_another_type_is_named(broker: KafkaBroker) -> None:
     from asyncrevoke import Consumer
 
@@ -139,6 +158,16 @@ async def test_a_group_of_another_type_is_named(broker: KafkaBroker) -> None:
                 await member.records(1, within=10.0)
 
 
+@pytest.mark.parametrize(("features", "sentence"), PREVIEWS.get(kafka_release(), ()))
+async def test_previews_of_share_groups_are_named(features: dict[str, int], sentence: str) -> None:
+    with KafkaBroker(features=features) as broker:
+        broker.create_topic("old", 1)
+        async with ShareMember(broker.bootstrap_servers, "g", "old") as member:
+            with pytest.raises(UnsupportedVersionError, match=sentence):
+                await member.records(1, within=10.0)
+
+
+@HAS_SHARE_GROUPS
 async def test_disabled_share_groups_are_named() -> None:
     with KafkaBroker(features={"share.version": 0}) as broker:
         broker.create_topic("off", 1)

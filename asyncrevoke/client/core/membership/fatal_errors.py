@@ -115,9 +115,10 @@ def consumer_group_error(error: ErrorCode, detail: str, config: ConsumerConfig) 
             )
         case ErrorCode.group_id_not_found:
             return InconsistentGroupError(
-                f"{group} has members of the classic protocol, and the brokers do not convert it "
-                f"({detail}): set group.consumer.migration.policy=bidirectional, or use "
-                'group_protocol="classic"'
+                f"{group} has members of the classic protocol, and the brokers do not convert it, "
+                f"or is a share group ({detail}), which asyncrevoke groups tells. With classic "
+                "members set group.consumer.migration.policy=bidirectional, or use "
+                'group_protocol="classic"; a share group keeps its type: choose another group_id'
             )
         case ErrorCode.invalid_regular_expression:
             return InconsistentGroupError(

@@ -45,7 +45,7 @@ _NO_CLIENT_NAME: Final = "the client's name in the broker's metrics"
 _NO_GROUPS: Final = "read its partitions with assign() and without group_id"
 _NO_TRANSACTIONS: Final = "use a Producer without transactional_id"
 _AT_LEAST_ONCE: Final = 'use processing="at_least_once"'
-_SHARE_GROUPS: Final = "share groups (in preparation)"
+_SHARE_GROUPS: Final = "share groups"
 _NO_SHARE_GROUPS: Final = "share groups need Apache Kafka 4.2 or later"
 _OLD_COMMAND: Final = "use a command of that server"
 
