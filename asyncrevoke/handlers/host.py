@@ -158,11 +158,17 @@ class HandlerHost:
 
     def slots(self) -> int:
         """How many records of a share group run at once, or are about to: those of batches wait
-        until their batch is full."""
-        handlers = () if self.router is None else self.router.handlers
-        if any(handler.batch is not None for handler in handlers):
+        until their batch is full. No more than the handlers' own ``concurrency`` allows, if each
+        has one: others would only wait, with their locks renewed."""
+        router = self.router
+        assert router is not None
+        if any(handler.batch is not None for handler in router.handlers):
             return self._config.max_in_flight
-        return self._config.concurrency
+        from asyncrevoke.handlers.scheduling.handler_ordering import call_limits
+
+        limits = [call_limits(router, handler).concurrency for handler in router.handlers]
+        calls = sum(limit or self._config.concurrency for limit in limits)
+        return min(self._config.concurrency, calls)
 
     def retry_topic_delays(self) -> dict[str, TopicDelay]:
         """By retry topic, when its records are due."""

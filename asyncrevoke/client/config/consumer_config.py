@@ -386,6 +386,11 @@ class ConsumerConfig:
         return tuple(checks.parse_address(server) for server in self.bootstrap_servers)
 
     def _check_group(self) -> None:
+        if self.group_type == "share" and self.order_by is not None:
+            raise ConfigError(
+                "records of a share group have no order: use order_by=None, or "
+                "ConsumerConfig.from_options(...), which has the defaults of share groups"
+            )
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigError(
                 "group_instance_id is for members of a group: give a group_id, or leave it out"

@@ -342,5 +342,6 @@ def check_consumer_limits(handler: Handler, concurrency: int, max_in_flight: int
     if handler.batch is not None and handler.batch.max_records > most:
         raise ConfigError(
             f"{handler.name} has max_records={handler.batch.max_records}, but never more than "
-            f"max_in_flight={most} records are taken: raise max_in_flight, or lower max_records"
+            f"max_in_flight={most} records are taken: use max_in_flight="
+            f"{handler.batch.max_records} or more, or lower max_records"
         )

@@ -114,6 +114,41 @@ def test_a_share_group_has_no_order_and_twice_as_many_records_as_calls() -> None
     assert share(concurrency=10, max_in_flight=15).config.max_in_flight == 15
 
 
+def test_a_config_that_is_made_directly_has_no_order_either() -> None:
+    with pytest.raises(ConfigError, match=r"use order_by=None, or ConsumerConfig.from_options"):
+        ConsumerConfig(group_id="billing", group_type="share")
+    assert ConsumerConfig(group_id="billing", group_type="share", order_by=None).order_by is None
+
+
+def test_batches_that_never_fill_are_refused_with_the_value_to_use() -> None:
+    consumer = share()
+
+    @consumer.handler("orders", batch=True)
+    async def handle(values: list[bytes]) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"max_in_flight=128 .* use max_in_flight=500 or more"):
+        consumer.handler_host.check(["orders"])
+    wide = share(max_in_flight=500)
+    wide.handler("orders", batch=True)(handle)
+    wide.handler_host.check(["orders"])
+    assert wide.handler_host.slots() == 500
+
+
+@pytest.mark.parametrize(
+    ("limits", "slots"), [([None], 64), ([4], 4), ([4, 5], 9), ([None, 4], 64), ([40, 40], 64)]
+)
+def test_no_more_is_acquired_than_handlers_may_call_at_once(
+    limits: list[int | None], slots: int
+) -> None:
+    consumer = share()
+    for number, limit in enumerate(limits):
+
+        @consumer.handler(f"orders-{number}", concurrency=limit)
+        async def handle(value: bytes) -> None: ...
+
+    assert consumer.handler_host.slots() == slots
+
+
 async def test_a_share_group_needs_a_group_and_handlers() -> None:
     with pytest.raises(ConfigError, match="give a group_id"):
         Consumer(group_type="share")

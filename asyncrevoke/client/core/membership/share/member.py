@@ -46,6 +46,8 @@ _EAGER_INTERVAL = 0.5
 _EAGER_FOR = 10.0
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
+# A member that is fenced again so soon, or while it joins, joins after a pause.
+_FENCED_OFTEN = 1.0
 # The broker's default; it is sent with each response.
 _INTERVAL = 5.0
 # Responses to a heartbeat with which a member leaves, after which it is none.
@@ -96,6 +98,7 @@ class ShareGroupMembership:
         self._eager_until = float("-inf")
         self._interval = _INTERVAL
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
+        self._fenced_at = float("-inf")
         self.confirmed_at: float | None = None
         self.session_timeout = _INTERVALS_OF_A_SESSION * _INTERVAL
         self.assigned: frozenset[TopicIdPartition] = frozenset()
@@ -128,11 +131,14 @@ class ShareGroupMembership:
         self._outbox.cancel_timer(_TIMER)
         self.state = ShareMemberState.FATAL
 
-    def _begin(self, now: float) -> None:
+    def _begin(self, now: float, *, after: float = 0.0) -> None:
         self.epoch = JOIN_EPOCH
         self._full = True
         self._eager_until = now + _EAGER_FOR
-        self.heartbeat(now)
+        if after:
+            self._outbox.set_timer(_TIMER, now + after, self.heartbeat, spread=after)
+        else:
+            self.heartbeat(now)
 
     def heartbeat(self, now: float) -> None:
         """Send a heartbeat now, or when the one in flight has its response."""
@@ -264,12 +270,14 @@ class ShareGroupMembership:
     def _fenced(self, now: float, error: ErrorCode) -> None:
         """Join again with the same id: what is acquired stays acquired, and handlers go on."""
         leaving = self.state is ShareMemberState.LEAVING
+        again = self.state is ShareMemberState.JOINING or now - self._fenced_at < _FENCED_OFTEN
         self._transition(ShareMemberTransition.FENCED)
         if leaving:
             self._reactions.group_left()
             return
         self._outbox.emit(log_events.SHARE_MEMBER_JOINS_AGAIN, reason=error.name)
-        self._begin(now)
+        self._fenced_at = now
+        self._begin(now, after=_FENCED_OFTEN if again else 0.0)
 
     def _left(self) -> None:
         self._transition(ShareMemberTransition.LEFT)

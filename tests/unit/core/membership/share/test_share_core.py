@@ -190,6 +190,18 @@ def test_a_member_that_was_removed_joins_again_and_keeps_its_records() -> None:
     assert "removed from the share group; joining again" in member.events
 
 
+def test_a_member_that_each_join_fences_joins_after_pauses() -> None:
+    broker = ShareBroker(records=1)
+    broker.errors[ShareGroupHeartbeatRequest] = [ErrorCode.fenced_member_epoch] * 1000
+    world, _, _ = started(broker)
+    world.run(20.0)
+    joins = sum(isinstance(each, ShareGroupHeartbeatRequest) for each in broker.requests)
+    assert 10 <= joins <= 25
+    broker.errors.clear()
+    world.run(25.0)
+    assert accepted(world) == [0]
+
+
 def test_a_closed_connection_loses_what_it_had_acquired() -> None:
     world, member, application = started(ShareBroker(records=4))
     application.plan = accept_after(3.0)
