@@ -211,7 +211,7 @@ class ShareCore:
             for other in self._sessions.values():
                 if other.node != node and partition in other.fetched:
                     other.acknowledgements.drop(partition)
-                    self.held.lose_partition(partition, "the leader has moved")
+                    self.held.lose_partition(partition, other.node, "the leader has moved")
         for node in [node for node in fetched if node not in self._sessions]:
             self._sessions[node] = ShareSession(
                 self.outbox,

@@ -67,9 +67,9 @@ class HeldRecords:
         """How many records are in this state."""
         return self._counts[state]
 
-    def has(self, partition: TopicIdPartition) -> bool:
-        """Whether any record of this partition is acquired."""
-        return partition in self._by_partition
+    def has(self, partition: TopicIdPartition, node: Node) -> bool:
+        """Whether any record of this partition is locked by this broker."""
+        return any(a.node == node for a in self._by_partition.get(partition, {}).values())
 
     def of_node(self, node: Node) -> int:
         """How many records are locked by this broker."""
@@ -204,12 +204,11 @@ class HeldRecords:
         )
         self._reactions.records_lost()
 
-    def lose_partition(self, partition: TopicIdPartition, why: str) -> None:
-        """All locks of this partition are gone, because it has another leader."""
-        acquisitions = self._by_partition.get(partition, {})
-        self.lose(
-            [r for a in acquisitions.values() for r in a.records.values()], "leader_moved", why
-        )
+    def lose_partition(self, partition: TopicIdPartition, node: Node, why: str) -> None:
+        """All locks of this partition at this broker are gone, because it has another leader."""
+        acquisitions = self._by_partition.get(partition, {}).values()
+        held = [r for a in acquisitions if a.node == node for r in a.records.values()]
+        self.lose(held, "leader_moved", why)
 
     def lose_node(self, node: Node, loss: LockLoss, why: str) -> None:
         """All locks of this broker are gone."""

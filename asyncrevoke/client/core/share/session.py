@@ -233,7 +233,7 @@ class ShareSession:
         gone = frozenset(
             partition
             for partition in self._partitions - due.keys()
-            if not self._held.has(partition) or partition in self._delayed
+            if not self._held.has(partition, self.node) or partition in self._delayed
         )
         self._fetch(now, taken, added, gone, room, wait=min(wait, self._config.fetch_max_wait))
 
@@ -434,7 +434,7 @@ class ShareSession:
     def _leader_moved(self, now: float, partition: TopicIdPartition, error: ErrorCode) -> None:
         """Locks are not stored: the new leader delivers what was not acknowledged."""
         self.acknowledgements.drop(partition)
-        self._held.lose_partition(partition, f"the broker responds {error.name}")
+        self._held.lose_partition(partition, self.node, f"the broker responds {error.name}")
         self._delayed.delay(now, partition)
         self._reactions.leader_unknown(now, f"ShareFetch: {error.name}")
 

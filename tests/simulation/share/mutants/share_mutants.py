@@ -227,8 +227,8 @@ def _cancelled_on_fenced(patch: pytest.MonkeyPatch) -> None:
     def lose(self: ShareGroupMembership, now: float, error: ErrorCode) -> None:
         core = self._reactions
         assert isinstance(core, ShareCore)
-        for partition in {held.acquisition.partition for held in core.held.all()}:
-            core.held.lose_partition(partition, "the member is fenced")
+        for held in {(h.acquisition.partition, h.acquisition.node) for h in core.held.all()}:
+            core.held.lose_partition(*held, "the member is fenced")
         fenced(self, now, error)
 
     patch.setattr(ShareGroupMembership, "_fenced", lose)
