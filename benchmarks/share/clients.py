@@ -15,13 +15,13 @@ from asyncrevoke.client.runtime.share.share_session import ShareSession
 from benchmarks.share.turn import Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from asyncrevoke import Consumer
     from asyncrevoke.client.core.io.effects import Channel, Node
     from asyncrevoke.client.core.io.outbox import OnReply
     from asyncrevoke.client.core.share.acquisition import HeldRecord
-    from asyncrevoke.client.core.share.state_table import RecordTransition
+    from asyncrevoke.client.core.share.state_table import RecordState
     from asyncrevoke.client.core.share_core import ShareCore
     from asyncrevoke.client.protocol.messages import Request
     from benchmarks.share.turn import Task
@@ -59,7 +59,8 @@ def _consumer(task: Task, turn: Turn, at_once: int) -> Consumer:
         group_id=task.group,
         group_type="share",
         concurrency=at_once,
-        max_in_flight=2 * at_once,
+        # In batches, what is acquired while the last ones are handled.
+        max_in_flight=(4 if task.acquire == "batches" else 2) * at_once,
         acquire=task.acquire,
     )
     consumer.observe(_LostLocks(turn))
@@ -112,15 +113,16 @@ async def asyncrevoke_timed(task: Task, turn: Turn) -> None:
         requests = _count_requests(consumer)
         # Nobody else knows when a record is done.
         held = _core(consumer).held
-        change = held.change
+        acknowledged = held.acknowledged
 
-        def timed(record: HeldRecord, transition: RecordTransition) -> None:
-            change(record, transition)
-            key = (record.acquisition.partition.partition, record.offset)
-            if transition.name == "ACKNOWLEDGED" and key in ended:
-                turn.acknowledged.append(time.perf_counter() - ended.pop(key))
+        def timed(state: RecordState, records: Sequence[HeldRecord]) -> None:
+            acknowledged(state, records)
+            for record in records:
+                key = (record.acquisition.partition.partition, record.offset)
+                if key in ended:
+                    turn.acknowledged.append(time.perf_counter() - ended.pop(key))
 
-        vars(held)["change"] = timed
+        vars(held)["acknowledged"] = timed
         # Further records come: some of them are not acknowledged at any time.
         await turn.finished.wait()
         turn.requests = len(requests)

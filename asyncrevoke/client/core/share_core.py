@@ -27,7 +27,6 @@ from asyncrevoke.client.core.share.session import ShareSession
 from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
 from asyncrevoke.client.errors import FatalError, TopicAuthorizationError
 from asyncrevoke.client.model import GroupMetadata, Health, TopicPartition
-from asyncrevoke.client.protocol.share_messages import AcknowledgeType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
-    from asyncrevoke.client.core.share.acquisition import HeldRecord
+    from asyncrevoke.client.core.share.acquisition import Acquisition, HeldRecord
     from asyncrevoke.client.model import BlockingRecord
     from asyncrevoke.client.protocol.messages import ErrorCode
     from asyncrevoke.client.protocol.records import RecordDecoder
@@ -48,11 +47,6 @@ _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 5.0
 # A fetch waits until so many slots are free, so that it does not fetch a batch for each record.
 _PART_OF_SLOTS = 4
-_STATES = {
-    AcknowledgeType.ACCEPT: RecordTransition.ACCEPT,
-    AcknowledgeType.REJECT: RecordTransition.REJECT,
-    AcknowledgeType.RELEASE: RecordTransition.RELEASE,
-}
 
 
 def _fetched_at(session: ShareSession) -> float:
@@ -161,14 +155,13 @@ class ShareCore:
     def _room(self, sessions: int) -> int:
         """How many records the next fetch of one of so many sessions may acquire."""
         reserved = sum(session.reserved for session in self._sessions.values())
+        unfinished = self.held.unfinished
         if not self._exact:
-            room = self._max_in_flight - len(self.held) - reserved
-            enough = room > 0 and (
-                len(self.held) == 0 or room >= self._max_in_flight // _PART_OF_SLOTS
-            )
+            room = self._max_in_flight - unfinished - reserved
+            enough = room > 0 and (unfinished == 0 or room >= self._max_in_flight // _PART_OF_SLOTS)
             return -(-room // max(sessions, 1)) if enough else 0
         in_slots = self.held.in_slots + reserved
-        room = min(self._concurrency - in_slots, self._max_in_flight - len(self.held) - reserved)
+        room = min(self._concurrency - in_slots, self._max_in_flight - unfinished - reserved)
         if room <= 0 or (in_slots and room < self._concurrency // _PART_OF_SLOTS):
             return 0
         return -(-room // max(sessions, 1))
@@ -360,34 +353,31 @@ class ShareCore:
         """A handler is about to be called for this record; False if its lock has passed."""
         self.held.check_locks(now)
         held = self.held.find(record)
-        if held is None or held.deadline <= now or not held.can(RecordTransition.START):
+        if held is None or held.deadline <= now:
             return False
-        self.held.change(held, RecordTransition.START)
-        return True
+        return self.held.change(held, RecordTransition.START)
 
     def accept_all(self, now: float, records: Iterable[AcquiredRecord]) -> None:
         """These records are handled; those whose locks have passed are ignored."""
-        for record in records:
-            self._acknowledge(now, record, AcknowledgeType.ACCEPT)
+        self._acknowledge(now, records, RecordTransition.ACCEPT)
 
     def release_all(self, now: float, records: Iterable[AcquiredRecord]) -> None:
         """These records are to be delivered again at once; those whose locks have passed are
         ignored."""
-        for record in records:
-            self._acknowledge(now, record, AcknowledgeType.RELEASE)
+        self._acknowledge(now, records, RecordTransition.RELEASE)
 
     def accept(self, now: float, record: AcquiredRecord) -> bool:
         """The record is handled, and its results are acknowledged; False if its lock has passed."""
-        return self._acknowledge(now, record, AcknowledgeType.ACCEPT)
+        return self._acknowledge(now, (record,), RecordTransition.ACCEPT) > 0
 
     def reject(self, now: float, record: AcquiredRecord) -> bool:
         """The record is not to be delivered again; False if its lock has passed."""
-        return self._acknowledge(now, record, AcknowledgeType.REJECT)
+        return self._acknowledge(now, (record,), RecordTransition.REJECT) > 0
 
     def release(self, now: float, record: AcquiredRecord) -> bool:
         """The record is to be delivered again at once, to any member; False if its lock has
         passed."""
-        return self._acknowledge(now, record, AcknowledgeType.RELEASE)
+        return self._acknowledge(now, (record,), RecordTransition.RELEASE) > 0
 
     def wait(
         self, now: float, record: AcquiredRecord, *, release_after: float | None = None
@@ -398,9 +388,10 @@ class ShareCore:
         if self.stopping:
             return self.release(now, record)
         held = self.held.find(record)
-        if held is None or held.deadline <= now or not held.can(RecordTransition.WAIT):
+        if held is None or held.deadline <= now:
             return False
-        self.held.change(held, RecordTransition.WAIT)
+        if not self.held.change(held, RecordTransition.WAIT):
+            return False
         if release_after is not None:
             heapq.heappush(self._releases, (now + release_after, next(self._order), held))
             self.outbox.set_timer(_RELEASE_TIMER, self._releases[0][0], self._release_due)
@@ -428,26 +419,31 @@ class ShareCore:
         """The tracker ids and offsets of records whose handlers are to be cancelled."""
         return [(record.acquisition.number, record.offset) for record in self.held.take_lost()]
 
-    def _acknowledge(self, now: float, record: AcquiredRecord, kind: AcknowledgeType) -> bool:
-        held = self.held.find(record)
-        if held is None:
-            return False
-        return self._end(now, held, kind)
+    def _acknowledge(
+        self, now: float, records: Iterable[AcquiredRecord], transition: RecordTransition
+    ) -> int:
+        find = self.held.find
+        return self._end(now, [held for r in records if (held := find(r)) is not None], transition)
 
-    def _end(self, now: float, held: HeldRecord, kind: AcknowledgeType) -> bool:
-        if held.deadline <= now or not held.can(_STATES[kind]):
-            return False
-        session = self._sessions.get(held.acquisition.node)
-        assert session is not None, "a session ends when nothing of it is acquired"
-        self.held.change(held, _STATES[kind])
-        session.acknowledgements.end(held, kind)
-        return True
+    def _end(self, now: float, records: Iterable[HeldRecord], transition: RecordTransition) -> int:
+        """How many of these records are acknowledged: their locks have not passed, and the table
+        has the transition."""
+        ended: dict[Acquisition, list[HeldRecord]] = {}
+        change = self.held.change
+        for held in records:
+            if held.deadline > now and change(held, transition):
+                ended.setdefault(held.acquisition, []).append(held)
+        for acquisition, of in ended.items():
+            session = self._sessions.get(acquisition.node)
+            assert session is not None, "a session ends when nothing of it is acquired"
+            session.acknowledgements.end(acquisition.partition, of)
+        return sum(map(len, ended.values()))
 
     def _release_due(self, now: float) -> None:
         while self._releases and self._releases[0][0] <= now:
             _, _, held = heapq.heappop(self._releases)
             if held.state is RecordState.WAITING:
-                self._end(now, held, AcknowledgeType.RELEASE)
+                self._end(now, (held,), RecordTransition.RELEASE)
         if self._releases:
             self.outbox.set_timer(_RELEASE_TIMER, self._releases[0][0], self._release_due)
 
@@ -457,9 +453,9 @@ class ShareCore:
         """Acquire nothing more, and release what has not started or waits. What runs goes on, with
         its locks renewed."""
         self.stopping = True
-        for held in self.held.all():
-            if held.state in (RecordState.HELD, RecordState.WAITING):
-                self._end(now, held, AcknowledgeType.RELEASE)
+        unstarted = (RecordState.HELD, RecordState.WAITING)
+        waiting = [held for held in self.held.all() if held.state in unstarted]
+        self._end(now, waiting, RecordTransition.RELEASE)
         self._ready.clear()
         self.outbox.wake()
 
@@ -483,9 +479,7 @@ class ShareCore:
         runs = self.held.count(RecordState.RUNNING) > 0
         if runs and self._waits_for_calls and now < deadline.work:
             return
-        for held in self.held.all():
-            if held.can(RecordTransition.RELEASE):
-                self._end(now, held, AcknowledgeType.RELEASE)
+        self._end(now, self.held.all(), RecordTransition.RELEASE)
         for session in list(self._sessions.values()):
             session.close()
             if now >= deadline.commits and not session.is_closed:

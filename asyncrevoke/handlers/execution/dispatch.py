@@ -277,7 +277,10 @@ class Dispatcher:
             return call
 
         def begun(item: Item) -> Awaitable[object]:
-            begin(item, locks)
+            if isinstance(item, HandlerBatch):
+                begin(item, locks)
+            elif not locks.begin(item):
+                raise LockLostError
             return call(item)
 
         return begun

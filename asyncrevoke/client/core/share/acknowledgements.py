@@ -32,6 +32,7 @@ _ENDING = {
     AcknowledgeType.RELEASE: RecordState.RELEASING,
     AcknowledgeType.REJECT: RecordState.REJECTING,
 }
+_TYPES = {state: kind for kind, state in _ENDING.items()}
 # Records whose renewal was refused though they were locked, after which none is sent, if none has
 # ever succeeded: the group's share.renew.acknowledge.enable is false. If the lock was lost, by a
 # reset of the group's offsets or a new leader, the refusal says nothing about the option.
@@ -67,7 +68,7 @@ class _Pending:
 
     def __init__(self) -> None:
         # By offset.
-        self.ends: dict[int, tuple[AcknowledgeType, HeldRecord]] = {}
+        self.ends: dict[int, HeldRecord] = {}
         self.renewals: dict[int, HeldRecord] = {}
         self.gaps: list[tuple[int, int]] = []
         # Sent before all others, one in each request.
@@ -115,11 +116,13 @@ class Acknowledgements:
             pending = self._pending[partition] = _Pending()
         return pending
 
-    def end(self, record: HeldRecord, kind: AcknowledgeType) -> None:
-        """Acknowledge a record, whose state has changed."""
-        pending = self._of(record.acquisition.partition)
-        pending.renewals.pop(record.offset, None)
-        pending.ends[record.offset] = kind, record
+    def end(self, partition: TopicIdPartition, records: Iterable[HeldRecord]) -> None:
+        """Acknowledge these records as their states, which have changed, say."""
+        pending = self._of(partition)
+        pending.ends.update((record.offset, record) for record in records)
+        if pending.renewals:
+            for record in records:
+                pending.renewals.pop(record.offset, None)
 
     def gap(self, partition: TopicIdPartition, first: int, last: int) -> None:
         """These acquired offsets have no record."""
@@ -166,9 +169,9 @@ class Acknowledgements:
                 pending.alone.extendleft(reversed(live[1:]))
                 return live[:1]
         entries = [
-            (offset, offset, kind, record)
-            for offset, (kind, record) in pending.ends.items()
-            if record.state is _ENDING[kind]
+            (offset, offset, _TYPES[record.state], record)
+            for offset, record in pending.ends.items()
+            if record.state in _TYPES
         ]
         pending.ends.clear()
         if renewals:
@@ -189,17 +192,19 @@ class Acknowledgements:
     ) -> None:
         """The broker has applied them. Renewed locks last ``lock_timeout`` from ``sent_at`` on."""
         for taken in ranges:
-            acknowledged = 0
-            for record in taken.records:
-                if taken.type is AcknowledgeType.RENEW:
-                    self._has_renewed = True
-                    self._held.counts.renewals += 1
+            if taken.type is AcknowledgeType.RENEW:
+                self._has_renewed = True
+                self._held.counts.renewals += len(taken.records)
+                for record in taken.records:
                     record.acquisition.renewed(record, sent_at, lock_timeout)
-                elif record.state is _ENDING[taken.type]:
-                    self._was_locked(record)
-                    self._held.change(record, RecordTransition.ACKNOWLEDGED)
-                    acknowledged += 1
-            self._count(taken.type, "acknowledged", acknowledged)
+            elif taken.type in _ENDING:
+                state = _ENDING[taken.type]
+                ended = [record for record in taken.records if record.state is state]
+                for record in ended:
+                    if not record.is_renewable:
+                        self._was_locked()
+                self._held.acknowledged(state, ended)
+                self._count(taken.type, "acknowledged", len(ended))
 
     def refused(
         self,
@@ -230,9 +235,9 @@ class Acknowledgements:
         if again:
             self._of(partition).alone.extendleft(reversed(again))
 
-    def _was_locked(self, record: HeldRecord) -> None:
+    def _was_locked(self) -> None:
         """A record whose renewal was refused was locked all the same."""
-        if self._has_renewed or record.is_renewable:
+        if self._has_renewed:
             return
         self._refused_renewals += 1
         if self._refused_renewals == _RENEWALS_TRIED:
@@ -254,8 +259,7 @@ class Acknowledgements:
             elif taken.type is AcknowledgeType.RENEW:
                 self.renew(taken.records)
             else:
-                for record in taken.records:
-                    pending.ends[record.offset] = taken.type, record
+                pending.ends.update((record.offset, record) for record in taken.records)
 
     def no_response(self, ranges: Iterable[AcknowledgedRange]) -> None:
         """It is not known whether the broker has applied them."""

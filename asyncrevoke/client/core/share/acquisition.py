@@ -42,10 +42,6 @@ class HeldRecord:
         """Whether the table has this transition."""
         return (self.state, transition) in RECORD_TRANSITIONS
 
-    def change(self, transition: RecordTransition) -> None:
-        """Change the state. Raises KeyError for a transition that the table does not have."""
-        self.state = RECORD_TRANSITIONS[self.state, transition]
-
 
 class Acquisition:
     """``number`` identifies it among all of this consumer; its records have it.

@@ -10,16 +10,20 @@ _LONG_WAIT = 0.5
 _LONGEST_WAIT_WITH_RECORDS = 0.1
 # Also the shortest time between two fetches, unless there are more records than were asked for.
 _SHORTEST_WAIT = 0.005
+# How long acknowledgements wait for free slots, if there are: a fetch may follow that has them.
+_LONGEST_GATHERING = 0.02
 
 
 class FetchPace:
-    """An acknowledgement is delayed for at most as long as its record was held, and 5 ms.
+    """In a group without further records, an acknowledgement is delayed for at most as long as its
+    record was held, and 5 ms; else for 20 ms.
 
     A fetch with acknowledgements does not wait. After records have come, the next fetch is sent
     with their first acknowledgements, if these follow within 5 ms. All times are seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, exact: bool) -> None:
+        self._exact = exact
         self._sent_at = float("-inf")
         self._acquired_at = float("-inf")
         # Whether the broker seems to have more records than the last fetch might acquire.
@@ -41,18 +45,29 @@ class FetchPace:
         one that waits for records may follow."""
         return not self._has_more
 
-    def next_fetch(self, *, acknowledges: bool, holds: bool) -> float:
-        """The time before which no fetch is sent. ``acknowledges``: it would have
-        acknowledgements; ``holds``: records of this broker are acquired."""
-        if self._has_more or not holds:
+    @property
+    def acknowledge_at(self) -> float:
+        """The time before which acknowledgements wait for a fetch, if no slot is free for one."""
+        if not self._has_more:
             return float("-inf")
-        return (self._sent_at if acknowledges else self._acquired_at) + _SHORTEST_WAIT
+        return max(self._sent_at, self._acquired_at) + _LONGEST_GATHERING
 
-    def wait(self, now: float, *, acknowledges: bool, holds: bool) -> float:
-        """How long the broker may wait for records."""
+    def next_fetch(self, acquired: int, unfinished: int, *, acknowledges: bool) -> float:
+        """The time before which no fetch is sent. So many records of this broker are acquired, and
+        so many of them are not to be acknowledged yet; ``acknowledges``: others are."""
+        if not acquired:
+            return float("-inf")
+        if not self._has_more:
+            return (self._sent_at if acknowledges else self._acquired_at) + _SHORTEST_WAIT
+        # Of records that are handled at once, one fetch replaces all.
+        waits = self._exact and unfinished
+        return self._acquired_at + _SHORTEST_WAIT if waits else float("-inf")
+
+    def wait(self, now: float, acquired: int, *, acknowledges: bool) -> float:
+        """How long the broker may wait for records, while so many are acquired."""
         if acknowledges:
             return 0.0
-        if not holds:
+        if not acquired:
             return _LONG_WAIT
         held_for = now - self._acquired_at
         return min(max(held_for, _SHORTEST_WAIT), _LONGEST_WAIT_WITH_RECORDS)

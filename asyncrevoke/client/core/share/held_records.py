@@ -13,11 +13,15 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.core.share.acquired_records import acquired
 from asyncrevoke.client.core.share.acquisition import Acquisition, HeldRecord
 from asyncrevoke.client.core.share.counts import LockLoss, ShareCounts
-from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
+from asyncrevoke.client.core.share.state_table import (
+    RECORD_TRANSITIONS,
+    RecordState,
+    RecordTransition,
+)
 from asyncrevoke.client.model import ShareHealth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox
@@ -32,6 +36,7 @@ _LEAST_CHECK = 0.01
 # Seconds for which losses are counted.
 _RECENT = 60.0
 _IN_SLOTS = (RecordState.HELD, RecordState.RUNNING)
+_UNFINISHED = (*_IN_SLOTS, RecordState.WAITING)
 _ENDED = (RecordState.DONE, RecordState.LOST, RecordState.UNKNOWN)
 
 
@@ -63,6 +68,12 @@ class HeldRecords:
         """Records that have a handler's slot: those that run, or have not started."""
         return sum(self._counts[state] for state in _IN_SLOTS)
 
+    @property
+    def unfinished(self) -> int:
+        """Records that are not acknowledged: what a fetch may acquire does not depend on those that
+        are, because it is sent with their acknowledgements, or after them."""
+        return sum(self._counts[state] for state in _UNFINISHED)
+
     def count(self, state: RecordState) -> int:
         """How many records are in this state."""
         return self._counts[state]
@@ -81,7 +92,7 @@ class HeldRecords:
 
     def find(self, record: AcquiredRecord) -> HeldRecord | None:
         """The acquired record; None if its lock has passed or it is acknowledged."""
-        acquisition = self._acquisitions.get(record.acquisition)
+        acquisition = self._acquisitions.get(record.response)
         return None if acquisition is None else acquisition.records.get(record.offset)
 
     def acquire(
@@ -110,6 +121,7 @@ class HeldRecords:
     ) -> list[AcquiredRecord]:
         """Hold these records, which ascend, if they lie in ``ranges``. Returns those that do."""
         held: list[AcquiredRecord] = []
+        added = acquisition.records
         number = acquisition.number
         bounds = iter(ranges)
         bound = next(bounds, None)
@@ -119,10 +131,9 @@ class HeldRecords:
             if bound is None:
                 break
             if record.offset >= bound.first_offset:
-                acquisition.records[record.offset] = HeldRecord(
-                    acquisition, record.offset, bound.delivery_count, deadline
-                )
-                held.append(acquired(record, number, bound.delivery_count))
+                offset, count = record.offset, bound.delivery_count
+                added[offset] = HeldRecord(acquisition, offset, count, deadline)
+                held.append(acquired(record, number, count))
         for other in list(self._by_partition[acquisition.partition].values()):
             if other is not acquisition:
                 # The broker has delivered the record again: the former lock has passed.
@@ -135,12 +146,15 @@ class HeldRecords:
             self._forget(acquisition)
         return held
 
-    def change(self, record: HeldRecord, transition: RecordTransition) -> None:
-        """Change the state of this record."""
+    def change(self, record: HeldRecord, transition: RecordTransition) -> bool:
+        """Change the state of this record; False if the table does not have the transition."""
+        was = record.state
+        state = RECORD_TRANSITIONS.get((was, transition))
+        if state is None:
+            return False
+        record.state = state
         counts = self._counts
-        counts[record.state] -= 1
-        record.change(transition)
-        state = record.state
+        counts[was] -= 1
         if state in _ENDED:
             acquisition = record.acquisition
             del acquisition.records[record.offset]
@@ -148,6 +162,18 @@ class HeldRecords:
                 self._forget(acquisition)
         else:
             counts[state] += 1
+        return True
+
+    def acknowledged(self, state: RecordState, ended: Sequence[HeldRecord]) -> None:
+        """The broker has applied the acknowledgements of these records, all in this state."""
+        done = RECORD_TRANSITIONS[state, RecordTransition.ACKNOWLEDGED]
+        self._counts[state] -= len(ended)
+        for record in ended:
+            record.state = done
+            acquisition = record.acquisition
+            del acquisition.records[record.offset]
+            if not acquisition.records:
+                self._forget(acquisition)
 
     def _forget(self, acquisition: Acquisition) -> None:
         self._acquisitions.pop(acquisition.number, None)

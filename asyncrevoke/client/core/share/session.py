@@ -114,7 +114,7 @@ class ShareSession:
         self.fetched_at = float("-inf")
         self._not_before = float("-inf")
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
-        self._pace = FetchPace()
+        self._pace = FetchPace(exact=config.acquire == "exact")
         self._delayed = PartitionDelays()
         self._closing = False
         # Whether it is opened only when metadata has come.
@@ -174,8 +174,7 @@ class ShareSession:
         """Send what is due: acknowledgements, and a fetch of at most ``room`` records."""
         if self._outstanding is not None or self._awaits_metadata:
             return
-        if now < self._not_before:
-            self._outbox.set_timer(self._timer, self._not_before, self._wake)
+        if not self._has_come(now, self._not_before):
             return
         due = self._due(now)
         wants = may_acquire and not self._closing and bool(due)
@@ -188,6 +187,11 @@ class ShareSession:
                 self._continue(now, due, room if wants else 0)
             case _:
                 pass
+
+    def _has_come(self, now: float, at: float) -> bool:
+        if now < at:
+            self._outbox.set_timer(self._timer, at, self._wake)
+        return now >= at
 
     def _wake(self, _now: float) -> None:
         """The core plans after each event."""
@@ -215,20 +219,23 @@ class ShareSession:
         # Renewals fetch nothing; acknowledgements of partitions that are fetched no more would add
         # these to the session again.
         elsewhere = any(partition not in due for partition in acknowledgements.partitions)
-        last = self._pace.acknowledges_alone and 0 < holds == acknowledgements.ending
-        if acknowledgements.renews or elsewhere or last or (acknowledgements and room <= 0):
+        unfinished = holds - acknowledgements.ending
+        last = self._pace.acknowledges_alone and holds > 0 and unfinished == 0
+        alone = acknowledgements.renews or elsewhere or last or self._closing
+        if not alone and acknowledgements and room <= 0:
+            alone = self._has_come(now, self._pace.acknowledge_at)
+        if alone:
             taken = acknowledgements.take(lambda _: True, renewals=True)
             if taken:
                 self._acknowledge(now, taken, self._epoch)
                 return
         if room <= 0:
             return
-        fetch_at = self._pace.next_fetch(acknowledges=bool(acknowledgements), holds=holds > 0)
-        if now < fetch_at:
-            self._outbox.set_timer(self._timer, fetch_at, self._wake)
+        fetch_at = self._pace.next_fetch(holds, unfinished, acknowledges=bool(acknowledgements))
+        if not self._has_come(now, fetch_at):
             return
         taken = acknowledgements.take(due.__contains__, renewals=False)
-        wait = self._pace.wait(now, acknowledges=bool(taken), holds=holds > 0)
+        wait = self._pace.wait(now, holds, acknowledges=bool(taken))
         added = frozenset(due.keys() - self._partitions)
         gone = frozenset(
             partition

@@ -90,14 +90,18 @@ class ShareSession(EnteredSession):
         slices: dict[TopicPartition, list[Record]] = {}
         later: list[AcquiredRecord] = []
         unreadable: set[TopicPartition] = set()
+        topic, partition = "", -1
+        returned: list[Record] | list[AcquiredRecord] = later
         for record in self._acquired:
-            partition = record.topic_partition
-            if partition in unreadable:
-                later.append(record)
-                continue
-            slices.setdefault(partition, []).append(record)
-            if isinstance(record, UnreadableRecord):
-                unreadable.add(partition)
+            # Consecutive records are mostly of one partition.
+            if record.partition != partition or record.topic != topic:
+                topic, partition = record.topic, record.partition
+                of = TopicPartition(topic, partition)
+                returned = later if of in unreadable else slices.setdefault(of, [])
+            returned.append(record)
+            if isinstance(record, UnreadableRecord) and returned is not later:
+                unreadable.add(record.topic_partition)
+                returned = later
         self._acquired = later
         result = PollResult(slices)
         if self.observers is not None:

@@ -159,7 +159,7 @@ class ShareOracle:
         view = self.views[member.client] = MemberView(member)
         self._clients[member.member_id] = member.client
         held = member.core.held
-        add, change, lose = held.add, held.change, held.lose
+        add, change, lose, end = held.add, held.change, held.lose, held.acknowledged
 
         def added(acquisition: Any, records: Any, ranges: Any, deadline: float) -> list[Acquired]:
             found = add(acquisition, records, ranges, deadline)
@@ -171,17 +171,25 @@ class ShareOracle:
                 self._acquired(member, where, record)
             return found
 
-        def changed(record: HeldRecord, transition: RecordTransition) -> None:
-            change(record, transition)
-            self._changed(view, record)
+        def changed(record: HeldRecord, transition: RecordTransition) -> bool:
+            has_changed = change(record, transition)
+            if has_changed:
+                self._changed(view, record)
+            return has_changed
+
+        def ended(state: RecordState, records: Any) -> None:
+            end(state, records)
+            for record in records:
+                self._changed(view, record)
 
         def lost(records: Any, loss: LockLoss, why: str) -> None:
             view.why = why
             lose(records, loss, why)
 
         # What the core has decided is seen in no other way.
-        for name, followed in (("add", added), ("change", changed), ("lose", lost)):
-            setattr(held, name, followed)
+        followed = {"add": added, "change": changed, "lose": lost, "acknowledged": ended}
+        for name, function in followed.items():
+            setattr(held, name, function)
 
     def _acquired(self, member: SimulatedShareMember, where: Offset, record: Acquired) -> None:
         state = self._brokers.shares.get(where[0])
@@ -329,9 +337,10 @@ class ShareOracle:
                 f"client {member.client} has {core.held.in_slots} records and fetches "
                 f"{reserved} for {slots} slots",
             )
-        if len(core.held) + reserved > most + len(core._sessions):
+        unfinished = sum(held.state in _LOCKED for held in view.held.values())
+        if unfinished + reserved > most + len(core._sessions):
             raise Violation(
-                "S7", f"client {member.client} has {len(core.held)} and fetches {reserved}: {most}"
+                "S7", f"client {member.client} has {unfinished} and fetches {reserved}: {most}"
             )
 
     def _is_delayed(self, view: MemberView, partition: TopicIdPartition) -> bool:

@@ -293,6 +293,14 @@ def _frozen(schedule: ShareSchedule) -> ShareSchedule:
     return dataclasses.replace(schedule, incidents=freezes, produce_every=0.2, loss=0.0)
 
 
+def _often_reset(schedule: ShareSchedule) -> ShareSchedule:
+    """The offsets of the group are reset while handlers run."""
+    resets = tuple(
+        ShareIncident(1.5 + 0.7 * n, ShareIncidentKind.RESET, n, 5.0 * n) for n in range(5)
+    )
+    return dataclasses.replace(schedule, incidents=resets, produce_every=0.05, loss=0.0)
+
+
 def _moving(schedule: ShareSchedule) -> ShareSchedule:
     """Leaders move while handlers run."""
     moves = tuple(ShareIncident(2.0 + n, ShareIncidentKind.MOVE_LEADER, n, 0.0) for n in range(3))
@@ -310,7 +318,9 @@ MUTANTS = (
     ShareMutant(
         "the deadline counts from the response", _deadline_from_arrival, ("S2",), tweak=_frozen
     ),
-    ShareMutant("a partition is dropped on 121", _partition_dropped_on_121, ("S9",)),
+    ShareMutant(
+        "a partition is dropped on 121", _partition_dropped_on_121, ("S9",), tweak=_often_reset
+    ),
     ShareMutant("an acknowledgement beside a fetch", _ack_beside_a_fetch, ("S6",)),
     ShareMutant("a close beside a fetch", _close_beside_a_fetch, ("S6",), _COORDINATOR),
     ShareMutant("the epoch is kept after an error", _epoch_kept, ("S6",)),

@@ -122,6 +122,7 @@ async def test_lost_locks_have_rows_and_their_calls_are_cancelled(tmp_path: Path
     async with TestConsumer(consumer, partitions=1) as t:
         await t.publish("mails", {"id": 1})
         await t.publish("mails", {"id": 2})
+        await t.advance(0.1)
         await t.disconnect()
         await t.advance(12)
     lost = [(r["offset"], r["last_offset"]) for r in rows_of(tmp_path, "LOCK_LOST")]

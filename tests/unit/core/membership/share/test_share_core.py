@@ -90,6 +90,15 @@ def test_an_acknowledgement_waits_no_longer_than_its_record_was_held(seconds: fl
     assert delay <= min(seconds + 0.005, 0.1) + 2 * LATENCY + 0.001
 
 
+def test_a_fetch_acquires_as_many_records_as_it_acknowledges() -> None:
+    world, member, _ = started(ShareBroker(records=800), concurrency=8, most=8)
+    while len(accepted(world)) < 799:
+        world.run(world.now + 0.001)
+        assert member.core.held.unfinished <= 8
+    assert not [r for r in world.broker.requests if isinstance(r, ShareAcknowledgeRequest)]
+    assert len(fetches(world)) <= 102
+
+
 def test_acknowledgements_of_handlers_that_end_one_by_one_share_requests() -> None:
     world, _, application = started(ShareBroker(records=400), concurrency=1000, most=2000)
 
