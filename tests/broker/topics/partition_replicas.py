@@ -21,7 +21,7 @@ from asyncrevoke.broker.admin import Admin
 from asyncrevoke.client.protocol.messages import Entities, EntityRequest
 
 if TYPE_CHECKING:
-    from asyncrevoke.broker import KafkaCluster
+    from asyncrevoke.broker.running import RunningBroker
 
 _CONTROLLER_TIMEOUT = i32Timedelta.parse(datetime.timedelta(seconds=20))
 _PREFERRED = i8(0)
@@ -43,7 +43,7 @@ class DescribeTopics(EntityRequest[Metadata9], frozen=True, kw_only=True):
     include_topic_authorized_operations: bool = False
 
 
-def replicas(cluster: KafkaCluster, topic: str, number: int = 0) -> Replicas:
+def replicas(cluster: RunningBroker, topic: str, number: int = 0) -> Replicas:
     """Where a partition is, as a running broker knows it."""
     request = DescribeTopics(topics=(metadata9.MetadataRequestTopic(name=TopicName(topic)),))
     (described,) = Admin(cluster.admin_addresses[0])._response_to(request).topics
@@ -77,7 +77,7 @@ class ElectLeaders(EntityRequest[ElectLeadersResponse], frozen=True, kw_only=Tru
     timeout: i32Timedelta = _CONTROLLER_TIMEOUT
 
 
-def move_leader(cluster: KafkaCluster, topic: str, number: int) -> int:
+def move_leader(cluster: RunningBroker, topic: str, number: int) -> int:
     """Make another replica of the partition its leader, while all brokers run; returns its id."""
     admin, name = Admin(cluster.admin_addresses[0]), TopicName(topic)
     leader, everyone, _ = replicas(cluster, topic, number)

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from asyncrevoke.cli.demo.member.handler_log import Event
     from asyncrevoke.journal.format.schema import Content
 
-ProtocolName: TypeAlias = Literal["cooperative", "eager", "consumer"]
+ProtocolName: TypeAlias = Literal["cooperative", "eager", "consumer", "share"]
 PROTOCOLS: tuple[ProtocolName, ...] = ("cooperative", "eager", "consumer")
+"""Of consumer groups."""
 CONCURRENCY = 64
 CLOSE_TIMEOUT = 8.0
 _PROGRAM = Path(__file__).parent / "member.py"
@@ -41,12 +42,10 @@ _PROGRAM = Path(__file__).parent / "member.py"
 
 def options(protocol: ProtocolName) -> dict[str, Any]:
     """The options of every member; what is not here has its default."""
-    common: dict[str, Any] = {
-        "concurrency": CONCURRENCY,
-        "order_by": "key",
-        "heartbeat_interval": HEARTBEAT_INTERVAL,
-        "close_timeout": CLOSE_TIMEOUT,
-    }
+    common: dict[str, Any] = {"concurrency": CONCURRENCY, "close_timeout": CLOSE_TIMEOUT}
+    if protocol == "share":
+        return common | {"group_type": "share"}
+    common |= {"order_by": "key", "heartbeat_interval": HEARTBEAT_INTERVAL}
     if protocol == "consumer":
         return common | {"group_protocol": "consumer"}
     assignor = "range" if protocol == "eager" else "cooperative-sticky"

@@ -87,7 +87,8 @@ async def serve(config: MemberConfig, misbehaviour: Misbehaviour) -> None:
     """Handle records until SIGTERM. A record's value says how long its handler takes."""
     log = HandlerLog(Path(config.log), config.name)
     consumer = Consumer(
-        listener=Ownership(log),
+        # No partition of a share group has an owner.
+        listener=None if config.options.get("group_type") == "share" else Ownership(log),
         journal=Journal(config.journal, strict=True, content=config.content),
         client_id=config.name,
         **config.options,

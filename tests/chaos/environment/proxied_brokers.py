@@ -28,9 +28,17 @@ if TYPE_CHECKING:
 # Of all members, also of those whose session the broker decides on (KIP-848); in seconds.
 SESSION_TIMEOUT = 6.0
 HEARTBEAT_INTERVAL = 0.5
+# Of the records that a member of a share group has acquired.
+LOCK = 6.0
 _PROPERTIES = {
     "group.consumer.session.timeout.ms": str(int(SESSION_TIMEOUT * 1000)),
     "group.consumer.heartbeat.interval.ms": str(int(HEARTBEAT_INTERVAL * 1000)),
+    "group.share.min.session.timeout.ms": str(int(SESSION_TIMEOUT * 1000)),
+    "group.share.session.timeout.ms": str(int(SESSION_TIMEOUT * 1000)),
+    "group.share.min.heartbeat.interval.ms": str(int(HEARTBEAT_INTERVAL * 1000)),
+    "group.share.heartbeat.interval.ms": str(int(HEARTBEAT_INTERVAL * 1000)),
+    "group.share.min.record.lock.duration.ms": str(int(LOCK * 1000)),
+    "group.share.record.lock.duration.ms": str(int(LOCK * 1000)),
     # Compaction begins within a run.
     "log.cleaner.backoff.ms": "500",
 }
