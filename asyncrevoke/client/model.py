@@ -305,13 +305,15 @@ class UnreadableRecord(Record, frozen=True, gc=False, eq=False):
     detail: str = ""
 
 
-class ShareRecord(Record, frozen=True, gc=False, eq=False):
-    """A record that a share group has acquired."""
+class _Acquired:
+    """What each record has that a share group has acquired."""
+
+    __slots__ = ()
 
     # Numbers the responses with acquired records: two deliveries of one offset have two locks. The
     # tracker id is the same for all records, because no offset of a share group is tracked.
-    response: int = -1
-    deliveries: int = 1
+    response: int
+    deliveries: int
 
     @property
     def acquisition(self) -> int:
@@ -324,21 +326,18 @@ class ShareRecord(Record, frozen=True, gc=False, eq=False):
         return self.deliveries
 
 
-class UnreadableShareRecord(UnreadableRecord, frozen=True, gc=False, eq=False):
+class ShareRecord(_Acquired, Record, frozen=True, gc=False, eq=False):
+    """A record that a share group has acquired."""
+
+    response: int = -1
+    deliveries: int = 1
+
+
+class UnreadableShareRecord(_Acquired, UnreadableRecord, frozen=True, gc=False, eq=False):
     """An acquired record that cannot be read."""
 
     response: int = -1
     deliveries: int = 1
-
-    @property
-    def acquisition(self) -> int:
-        """Which response of the share group has acquired it; for the library."""
-        return self.response
-
-    @property
-    def delivery_count(self) -> int:
-        """How often the share group has delivered it, this time included."""
-        return self.deliveries
 
 
 _OF_RECORDS: Final = frozenset(name for name in dir(Record) if not name.startswith("_"))
