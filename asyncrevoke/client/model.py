@@ -154,7 +154,10 @@ class ShareHealth(NamedTuple):
     then and ``oldest_deliveries``; after 2,000 others, by default, an unfinished one stops its
     partition. ``last_deliveries`` are on the last delivery before the broker archives them, as far
     as the group's limit is known. ``locks_lost`` counts those of the last minute, and
-    ``refused_sessions`` (``host:port``) are brokers that accept no further share session.
+    ``refused_sessions`` (``host:port``) are brokers that accept no further share session. ``lag``
+    is that of the whole group, in records that are neither acknowledged nor archived, as its
+    coordinator counted them at most 15 s ago; None if it is not known, as before the first
+    acknowledgement in a partition.
     """
 
     unstarted: int
@@ -166,6 +169,7 @@ class ShareHealth(NamedTuple):
     last_deliveries: int
     locks_lost: int
     refused_sessions: tuple[str, ...]
+    lag: int | None = None
 
 
 class Health(NamedTuple):

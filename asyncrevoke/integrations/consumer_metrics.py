@@ -289,6 +289,8 @@ class ConsumerMetrics(Observer):
         if self._share.acquired:
             per_record = self._share.bytes_received / self._share.acquired
             readings.append((names.SHARE_BYTES, [(self.of({}), per_record)]))
+        if health.lag is not None:
+            readings.append((names.SHARE_LAG, [(self.of({}), health.lag)]))
         return readings
 
     def gauges(self) -> list[Reading]:

@@ -223,6 +223,12 @@ SHARE_BYTES: Final = Metric(
     "By",
     "Bytes of record batches that were received for each acquired record.",
 )
+SHARE_LAG: Final = Metric(
+    "asyncrevoke.share.lag",
+    "gauge",
+    "{record}",
+    "Records that the share group has neither acknowledged nor archived, as each member knows it.",
+)
 REBALANCES: Final = Metric(
     "asyncrevoke.rebalances", "counter", "{rebalance}", "Assignments that this member has received."
 )

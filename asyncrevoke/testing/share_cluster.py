@@ -6,8 +6,9 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from asyncrevoke.client.groups.requests import DescribeShareGroupOffsetsRequest
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.client.protocol.messages import BrokerMetadata
+from asyncrevoke.client.protocol.messages import BrokerMetadata, EntityResponse
 from asyncrevoke.client.protocol.share_messages import (
     AcknowledgeType,
     ShareAcknowledgeRequest,
@@ -19,6 +20,7 @@ from asyncrevoke.testing.cluster import Cluster
 from asyncrevoke.testing.fake_kafka.brokers import PORT
 from asyncrevoke.testing.fake_kafka.share_group import ShareCoordinatorOptions, ShareGroup
 from asyncrevoke.testing.fake_kafka.share_leader import ShareLeader
+from asyncrevoke.testing.fake_kafka.share_offsets import share_offsets_response
 from asyncrevoke.testing.fake_kafka.share_partition import ShareGroupOptions, SharePartition
 
 if TYPE_CHECKING:
@@ -77,8 +79,17 @@ class ShareCluster(Cluster):
                 self.share_leaders[broker].handle(message, connection, reply)
             case ShareGroupHeartbeatRequest():
                 reply(self.share_group.heartbeat(message))
+            case DescribeShareGroupOffsetsRequest():
+                names = {self.id_of(tp): tp for tp in self._named()}
+                shares = {names[each]: share for each, share in self.shares.items()}
+                reply(EntityResponse(entity=share_offsets_response(message, shares)))
             case _:
                 super().receive(broker, client, connection, message, reply)
+
+    def _named(self) -> Iterator[TopicPartition]:
+        for topic, logs in self.topics.items():
+            for number in range(len(logs)):
+                yield TopicPartition(topic, number)
 
     def connection_closed(self, connection: Hashable) -> None:
         """A client's connection has closed: the share session that it has opened ends."""

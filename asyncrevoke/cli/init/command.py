@@ -33,7 +33,19 @@ _KUBERNETES = {
     "kubernetes/disruption-budget.yaml": "deployment/disruption-budget.yaml.txt",
 }
 _KEDA = {"kubernetes/scaled-object.yaml": "deployment/scaled-object.yaml.txt"}
+_KEDA_OF_QUEUES = {"kubernetes/scaled-object.yaml": "deployment/scaled-object-share.yaml.txt"}
 _REPLICAS = "\n  replicas: 2"
+# What the files of consumer groups and of share groups have in place of these names.
+_OF_GROUPS = {
+    "group_type": "",
+    "accepted": 't.committed("orders", 0) == 1',
+    "rejected": 't.committed("orders", 0) == 1',
+}
+_OF_QUEUES = {
+    "group_type": '\n    group_type="share",',
+    "accepted": 't.acknowledged("orders", 0) == {0: "accept"}',
+    "rejected": 't.acknowledged("orders", 0) == {0: "reject"}',
+}
 
 
 def init(
@@ -50,6 +62,9 @@ def init(
     keda: Annotated[
         bool, typer.Option("--keda", help="Add a ScaledObject: KEDA sets the number of pods.")
     ] = False,
+    share: Annotated[
+        bool, typer.Option("--share", help="For a share group (a queue), not a consumer group.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a small working project: handlers, their tests, pyproject.toml and README.md.
@@ -59,8 +74,9 @@ def init(
 
     Example: `asyncrevoke init billing --docker --k8s`
     """
+    scaled = _KEDA_OF_QUEUES if share else _KEDA
     deployment = (
-        (_DOCKER if docker else {}) | (_KUBERNETES if k8s else {}) | (_KEDA if keda else {})
+        (_DOCKER if docker else {}) | (_KUBERNETES if k8s else {}) | (scaled if keda else {})
     )
     existing = bool(deployment) and os.path.lexists(folder / "app.py")
     chosen = deployment if existing else _PROJECT | deployment
@@ -70,7 +86,8 @@ def init(
         fix = "leave out the options that write these" if existing else "use another folder"
         raise failed_with(f"{folder} already has {' and '.join(there)}: {fix}", USAGE)
     _check_parents(folder, chosen)
-    _write(folder, chosen, name, replicas="" if keda else _REPLICAS)
+    words = {"name": name, "replicas": "" if keda else _REPLICAS}
+    _write(folder, chosen, words | (_OF_QUEUES if share else _OF_GROUPS))
     if as_json:
         print(json.dumps({"name": name, "folder": str(folder.resolve()), "files": list(chosen)}))
         return
@@ -102,14 +119,14 @@ def _check_parents(folder: Path, chosen: Iterable[str]) -> None:
             )
 
 
-def _write(folder: Path, chosen: Mapping[str, str], name: str, replicas: str) -> None:
+def _write(folder: Path, chosen: Mapping[str, str], words: Mapping[str, str]) -> None:
     """Write these files from their templates. Raises Exit."""
     try:
         for path, source in chosen.items():
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("x", encoding="utf-8") as file:  # does not follow links
-                file.write(_filled(source, name, replicas))
+                file.write(_filled(source, words))
     except OSError as error:
         raise failed_with(
             f"{error.filename} cannot be written: {error.strerror}", FAILED
@@ -121,10 +138,10 @@ def _sets_replicas(deployment: Path) -> bool:
     return deployment.is_file() and "\n  replicas:" in deployment.read_text("utf-8", "replace")
 
 
-def _filled(source: str, name: str, replicas: str) -> str:
-    """A template with the project's name and number of pods."""
+def _filled(source: str, words: Mapping[str, str]) -> str:
+    """A template with these words."""
     text = files("asyncrevoke.cli.init").joinpath(source).read_text("utf-8")
-    return string.Template(text).substitute(name=name, replicas=replicas)
+    return string.Template(text).substitute(words)
 
 
 def _project_name(folder: Path) -> str:

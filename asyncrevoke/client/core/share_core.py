@@ -101,6 +101,8 @@ class ShareCore:
         self._calls = 0
         # After so many deliveries the broker archives a record; None while that is not known.
         self.delivery_limit: int | None = None
+        # Of the whole group, in records; None while that is not known.
+        self.group_lag: int | None = None
         # Whether nothing is acquired any more.
         self.stopping = False
         self._assignment_calls: list[int] = []
@@ -279,7 +281,7 @@ class ShareCore:
                 now,
                 self.delivery_limit,
                 tuple(node.address for node, each in self._sessions.items() if each.is_refused),
-            ),
+            )._replace(lag=self.group_lag),
         )
 
     # --- parts below -----------------------------------------------------------------------------

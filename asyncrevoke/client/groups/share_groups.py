@@ -29,6 +29,9 @@ from asyncrevoke.client.groups.responses import assigned_partitions, described_g
 from asyncrevoke.client.model import TopicPartition
 
 if TYPE_CHECKING:
+    from kio.schema.describe_share_group_offsets.v1.response import (
+        DescribeShareGroupOffsetsResponse,
+    )
     from kio.schema.share_group_describe.v1.response import DescribedGroup, Member
 
 # Start offset and lag.
@@ -169,12 +172,24 @@ async def share_group_offsets(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """The start offset and the lag of each partition, -1 if it is not known; none if the broker
     does not offer the request. Raises GroupsError."""
-    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(name), topics=None)
-    message = requests.DescribeShareGroupOffsetsRequest(groups=(wanted,))
     try:
-        response = await brokers.ask(node, message)
+        response = await brokers.ask(node, offsets_request(name))
     except UnsupportedRequestError:
         return {}
+    return offsets_in(response, name)
+
+
+def offsets_request(name: str) -> requests.DescribeShareGroupOffsetsRequest:
+    """The request for the offsets of all topics of a share group, to its coordinator."""
+    wanted = DescribeShareGroupOffsetsRequestGroup(group_id=GroupId(name), topics=None)
+    return requests.DescribeShareGroupOffsetsRequest(groups=(wanted,))
+
+
+def offsets_in(
+    response: DescribeShareGroupOffsetsResponse, name: str
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The start offset and the lag of each partition in a response, -1 if it is not known. Raises
+    GroupsError."""
     group = described_group(response.groups, name)
     check_share(group.error_code, f"the offsets of group {name!r}")
     return {

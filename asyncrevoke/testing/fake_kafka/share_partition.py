@@ -226,6 +226,15 @@ class SharePartition:
         ):
             self.start += 1
 
+    @property
+    def lag(self) -> int:
+        """How many offsets from the start offset on are neither acknowledged nor archived."""
+        if self.start is None:
+            return 0
+        ended = (OffsetState.ACKNOWLEDGED, OffsetState.ARCHIVED)
+        done = sum(o >= self.start and e.state in ended for o, e in self.offsets.items())
+        return self.log.end - self.start - done
+
     # --- what else ends a lock -------------------------------------------------------------------
 
     def expire(self, now: float) -> bool:

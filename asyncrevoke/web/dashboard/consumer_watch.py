@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client import log_events
@@ -49,6 +49,8 @@ _NOTES = {
     log_events.PARTITIONS_LOST.name: "lost {names}: {reason}",
     log_events.MEMBERSHIP_LOST.name: "membership lost: {reason}",
     log_events.LEFT_GROUP.name: "left the group",
+    log_events.SHARE_LOCKS_LOST.name: "locks of records lost: {reason}",
+    log_events.SHARE_MEMBER_JOINS_AGAIN.name: "removed from the group; joining again: {reason}",
 }
 _MOST_NAMES = 6
 # Seconds.
@@ -182,13 +184,21 @@ class ConsumerWatch(Observer):
         )
         self._history.handlers[self._name] = self._handlers(snapshot)
         self._history.unavailable[self._name] = tuple(_unavailable(snapshot.health))
+        share, counts = snapshot.health.share, self._consumer.share
+        lag = sum(status.lag or 0 for status in snapshot.partitions)
+        if share is not None and counts is not None:
+            self._history.is_share = True
+            ended = Counter[str]()
+            for (kind, outcome), records in counts.acknowledgements.items():
+                ended[kind if outcome == "acknowledged" else outcome] += records
+            self._history.acquired[self._name] = share, dict(ended)
         self._history.sample(
             self._name,
             Sample(
                 self._history.clock(),
                 self._records,
                 snapshot.health.in_flight,
-                sum(status.lag or 0 for status in snapshot.partitions),
+                lag,
                 self._dead_letters,
                 self._oldest_age(snapshot),
                 snapshot.health.state,
@@ -297,6 +307,8 @@ def _waits_for(record: BlockingRecord | None) -> str:
 
 
 def _names(fields: Mapping[str, object]) -> list[str]:
+    if "topic" in fields:  # of a share group: beside the number of a partition
+        return []
     names = fields.get("partitions", fields.get("partition", []))
     return [names] if isinstance(names, str) else cast("list[str]", names)
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.errors import GroupsError
-from asyncrevoke.client.groups.observer import describe_group
+from asyncrevoke.client.groups.facts import ShareGroupFacts
+from asyncrevoke.client.groups.observer import describe_group_of_any_type
 from asyncrevoke.client.groups.unread import UnreadPartitions
 from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.printable import counted
 from asyncrevoke.web.dashboard.history import History, Pending, Place, Sample
 
 if TYPE_CHECKING:
@@ -45,7 +47,11 @@ class GroupWatch:
             try:
                 async with GroupsClient(self._config) as cluster:
                     while True:
-                        self.look(await describe_group(cluster, self._group))
+                        facts = await describe_group_of_any_type(cluster, self._group)
+                        if isinstance(facts, ShareGroupFacts):
+                            self.look_at_share_group(facts)
+                        else:
+                            self.look(facts)
                         await asyncio.sleep(_INTERVAL)
             except GroupsError as error:
                 self._note(str(error))
@@ -94,6 +100,35 @@ class GroupWatch:
         unread = self._unread.look(now, facts)
         says = (facts.rebalance.says, *(member.says for member in unread))
         self._note(f"{facts.state}: {' '.join(says)}")
+
+    def look_at_share_group(self, facts: ShareGroupFacts) -> None:
+        """Add one description of a share group, whose members share partitions."""
+        history = self._history
+        history.is_share = True
+        places = tuple(
+            Place(
+                part.topic_partition,
+                counted(len(part.member_ids), "member") if part.member_ids else "",
+                None,
+                None,
+                part.start,
+                part.lag,
+            )
+            for part in facts.partitions
+        )
+        history.places[self._group] = places
+        for place in places:
+            history.hold(place.partition, place.owner)
+        records = sum(part.start or 0 for part in facts.partitions)
+        sample = Sample(
+            history.clock(),
+            records,
+            lag=facts.lag or 0,
+            state=facts.state,
+            members=len(facts.members),
+        )
+        history.sample(self._group, sample)
+        self._note(facts.state)
 
     def _name(self, member: MemberFacts) -> str:
         known = self._names.get(member.member_id)

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from asyncrevoke.client.model import Record, RunningHandler, TopicPartition
+from asyncrevoke.client.model import Record, RunningHandler, ShareHealth, TopicPartition
 from asyncrevoke.client.printable import counted, error_text, printable
 
 if TYPE_CHECKING:
@@ -231,6 +231,10 @@ class History:
         self.places: dict[str, tuple[Place, ...]] = {}
         self.handlers: dict[str, tuple[HandlerFigures, ...]] = {}
         self.unavailable: dict[str, tuple[Unavailable, ...]] = {}
+        # By member of a share group, what it has acquired and acknowledged.
+        self.acquired: dict[str, tuple[ShareHealth, dict[str, int]]] = {}
+        # Whether members share partitions: then these have no owner, and start offsets.
+        self.is_share = False
         self._lanes: dict[TopicPartition, deque[Span]] = {}
         self._samples: dict[str, deque[Sample]] = {}
         self._notes: deque[Note] = deque(maxlen=_MOST_NOTES)
@@ -335,7 +339,13 @@ class History:
 
     def forget(self, owner: str) -> None:
         """Remove the current progress of an owner that has left."""
-        for known in (self.pending, self.places, self.handlers, self.unavailable):
+        for known in (
+            self.pending,
+            self.places,
+            self.handlers,
+            self.unavailable,
+            self.acquired,
+        ):
             known.pop(owner, None)
 
     def _forget_owners(self) -> None:

@@ -38,6 +38,8 @@ def parts(history: History, ago: float, dead_letter_topics: Sequence[str] = ()) 
         most_rows=_MOST_ROWS,
         figures=_figures(history, until),
         topics=lanes.topics,
+        is_share=history.is_share,
+        acquired=sorted(history.acquired.items()),
         owners=[
             (owner, number % picture.COLOURS, owned[owner])
             for owner, number in history.owners.items()

@@ -22,11 +22,13 @@ def init(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_the_tests_of_a_new_project_pass(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--share",)])
+def test_the_tests_of_a_new_project_pass(tmp_path: Path, options: tuple[str, ...]) -> None:
     project = tmp_path / "Billing of orders"
-    code, output = init(str(project))
+    code, output = init(str(project), *options)
     assert code == 0
     assert "asyncrevoke run app:consumer --reload" in output
+    assert ('group_type="share"' in (project / "app.py").read_text()) == bool(options)
     settings = tomllib.loads((project / "pyproject.toml").read_text())
     assert settings["project"]["name"] == "billing-of-orders"
     assert not [path for path in project.rglob("*") if path.is_file() and "$" in path.read_text()]

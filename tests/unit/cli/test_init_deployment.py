@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app
 from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.integrations import conventions
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "how-to" / "operating"
@@ -109,6 +110,17 @@ def test_prometheus_is_told_the_port_and_path_that_the_container_serves(project:
     }
     dependencies = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
     assert dependencies["dependencies"] == ["asyncrevoke[cli,metrics]"]
+
+
+def test_a_share_group_is_scaled_by_the_lag_that_its_members_report(tmp_path: Path) -> None:
+    written(tmp_path / "mails", *DEPLOYMENT, "--share")
+    spec = manifest(tmp_path / "mails", "scaled-object.yaml")["spec"]
+    (trigger,) = spec["triggers"]
+    assert trigger["type"] == "prometheus"
+    metric = conventions.SHARE_LAG.name.replace(".", "_")
+    group = conventions.GROUP.replace(".", "_")
+    assert trigger["metadata"]["query"] == f'max({metric}{{{group}="mails"}})'
+    assert spec["maxReplicaCount"] > 8
 
 
 def test_a_pod_may_drain_for_longer_than_the_consumer_needs(project: Path) -> None:

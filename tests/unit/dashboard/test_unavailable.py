@@ -39,7 +39,7 @@ class Observing(Observed):
     """An entered consumer that reports this health."""
 
     def __init__(self, health: Health) -> None:
-        self.group_id, self.client_id = "billing", "till"
+        self.group_id, self.client_id, self.share = "billing", "till", None
         self._health = health
 
     def snapshot(self) -> ConsumerSnapshot:

@@ -108,3 +108,16 @@ async def test_a_consumer_group_has_no_metrics_of_share_groups() -> None:
     async with TestConsumer(consumer) as t:
         await t.publish("orders", b"1")
         assert "\nasyncrevoke_share" not in Scrape(registry).text
+
+
+async def test_the_lag_of_the_group_is_read_from_its_members() -> None:
+    registry = CollectorRegistry()
+    consumer = mails(PrometheusMetrics(registry))
+    async with TestConsumer(consumer, partitions=2) as t:
+        for number in range(3):
+            await t.publish("mails", "good", partition=number % 2)
+        await t.publish("mails", "bad", partition=1)
+        await t.advance(20)
+        assert Scrape(registry).get("asyncrevoke_share_lag") == 3
+        await t.advance(40)
+        assert Scrape(registry).get("asyncrevoke_share_lag") == 0

@@ -62,6 +62,28 @@ async def test_moved_leaders_lose_no_record(kafka_cluster: KafkaCluster) -> None
     assert await left(kafka_cluster, topic) == []
 
 
+async def test_members_know_the_lag_of_their_group(kafka_cluster: KafkaCluster) -> None:
+    topic = f"lagging-{uuid.uuid4().hex[:8]}"
+    await queue(kafka_cluster, topic, 90)
+    consumer = member(kafka_cluster, topic, concurrency=8)
+    waiting = asyncio.Event()
+
+    @consumer.handler(topic)
+    async def handle(value: bytes) -> None:
+        # Brokers tell no lag of a partition before its first acknowledgement.
+        if value != b"0":
+            await waiting.wait()
+
+    def lag() -> int | None:
+        share = consumer.health().share
+        return None if share is None else share.lag
+
+    async with consumer:
+        await until(lambda: lag() == 89, within=40)
+        waiting.set()
+        await until(lambda: lag() == 0, within=40)
+
+
 def ready(port: int) -> bool:
     """What /readyz says."""
     try:
