@@ -28,14 +28,18 @@ class FetchPace:
         self._acquired_at = float("-inf")
         # Whether the broker seems to have more records than the last fetch might acquire.
         self._has_more = True
+        # Whether all records have been handled before the last fetch was sent.
+        self._at_once = True
 
     def sent(self, now: float) -> None:
         """A fetch is sent."""
         self._sent_at = now
 
-    def responded(self, now: float, wanted: int, acquired: int) -> None:
-        """A fetch of at most ``wanted`` records has acquired so many."""
+    def responded(self, now: float, wanted: int, acquired: int, handled: int) -> None:
+        """A fetch of at most ``wanted`` records has acquired so many, and so many others have been
+        handled meanwhile."""
         self._has_more = acquired >= wanted
+        self._at_once = not handled
         if acquired:
             self._acquired_at = now
 
@@ -60,7 +64,7 @@ class FetchPace:
         if not self._has_more:
             return (self._sent_at if acknowledges else self._acquired_at) + _SHORTEST_WAIT
         # Of records that are handled at once, one fetch replaces all.
-        waits = self._exact and unfinished
+        waits = self._exact and unfinished and self._at_once
         return self._acquired_at + _SHORTEST_WAIT if waits else float("-inf")
 
     def wait(self, now: float, acquired: int, *, acknowledges: bool) -> float:

@@ -451,7 +451,7 @@ class ShareSession:
         acknowledged = {entry.partition: entry.acknowledge_error for entry in reply.partitions}
         self._acknowledged(now, sent, acknowledged, reply.lock_timeout)
         if sent.wanted:
-            self._pace.responded(now, sent.wanted, reply.acquired)
+            self._pace.responded(now, sent.wanted, reply.acquired, self.acknowledgements.ending)
         for fetched in reply.partitions:
             if fetched.error is ErrorCode.none:
                 if fetched.acquired:
