@@ -418,5 +418,5 @@ async def test_max_records_above_max_in_flight_raises_an_error() -> None:
     @ours.handler("orders", batch=True)
     async def handle(values: list[bytes]) -> None: ...
 
-    with pytest.raises(ConfigError, match="raise max_in_flight, or lower max_records"):
+    with pytest.raises(ConfigError, match="use max_in_flight=500 or more, or lower max_records"):
         await ours.start()
