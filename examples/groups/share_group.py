@@ -1,7 +1,8 @@
 """Mails in a share group: any worker sends any mail, and a slow one delays no other.
 
 Start as many workers as you like, also more than the topic has partitions. A mail whose worker is
-killed is delivered again at once; one that fails three times goes to --letters.
+killed is delivered again: at once if another worker has its partition, else after 45 s. One that
+fails three times goes to --letters.
 
     asyncrevoke groups configure mailing share.auto.offset.reset=earliest
     python examples/groups/share_group.py --bootstrap localhost:9092 --group mailing
