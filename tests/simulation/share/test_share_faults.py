@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-from simulation.share.share_run import run_share
+from simulation.cluster.network import RequestFate
+from simulation.share.share_cluster import ShareCluster
+from simulation.share.share_run import run_share, run_share_world
 from simulation.share.share_schedule import (
     HandlerPlan,
     ShareDisturbance,
@@ -13,6 +16,11 @@ from simulation.share.share_schedule import (
     ShareMemberPlan,
     ShareSchedule,
 )
+
+from asyncrevoke.client.protocol.share_messages import ShareGroupHeartbeatRequest
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.protocol.messages import Request
 
 QUICK = HandlerPlan(usual=0.01, longest=1.0, slow=0.0)
 ONE_MEMBER = ShareSchedule(
@@ -92,3 +100,27 @@ def test_records_of_a_deleted_topic_are_given_up_when_their_session_ends() -> No
             incidents=(ShareIncident(2.0, ShareIncidentKind.DELETE, 0, 10.0),),
         )
         assert run_share(schedule).failure is None
+
+
+def test_an_assignment_whose_response_was_lost_is_asked_for_again() -> None:
+    """The coordinator may process a heartbeat of a closed connection after the next heartbeat."""
+    schedule = dataclasses.replace(
+        ONE_MEMBER,
+        disturbance=ShareDisturbance.FAULTS,
+        # Its second heartbeat is sent 0.2 s before partitions are assigned, and processed 0.4 s
+        # later at the most.
+        members=(ShareMemberPlan(0.3, 8, 16, QUICK),),
+    )
+    for seed in range(20):
+        world = ShareCluster(dataclasses.replace(schedule, seed=seed))
+
+        fates = [None, RequestFate.LATE]
+
+        def late(
+            _client: int, message: Request, fates: list[RequestFate | None] = fates
+        ) -> RequestFate | None:
+            heartbeat = isinstance(message, ShareGroupHeartbeatRequest)
+            return fates.pop(0) if heartbeat and fates else None
+
+        world.network.fate = late
+        assert run_share_world(world).failure is None

@@ -2,7 +2,7 @@
 
 The coordinator computes assignments once a second, and a new member's first response has none. So
 heartbeats are sent every half second until something was assigned. An assignment is sent once:
-after a request without a response the next one has the topics, and its response the assignment
+after a request without a response the next ones have the topics, and their responses the assignment
 again.
 """
 
@@ -48,6 +48,9 @@ _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
 # A member that is fenced again so soon, or while it joins, joins after a pause.
 _FENCED_OFTEN = 1.0
+# Heartbeats with the topics after one without a response. The coordinator may process that one
+# after the first of them, and its response, which nobody gets, then has a newer assignment.
+_FULL_AFTER_NO_RESPONSE = 3
 # The broker's default; it is sent with each response.
 _INTERVAL = 5.0
 # Responses to a heartbeat with which a member leaves, after which it is none.
@@ -90,8 +93,8 @@ class ShareGroupMembership:
         self.epoch = JOIN_EPOCH
         # The epoch that the coordinator has given first: that of the group.
         self.first_epoch: int | None = None
-        # Whether the next heartbeat has the topics, and its response the assignment.
-        self._full = True
+        # How many of the next heartbeats have the topics, and their responses the assignment.
+        self._full = 1
         self._in_flight = False
         self._again = False
         self._asked: Node | None = None
@@ -133,7 +136,7 @@ class ShareGroupMembership:
 
     def _begin(self, now: float, *, after: float = 0.0) -> None:
         self.epoch = JOIN_EPOCH
-        self._full = True
+        self._full = max(self._full, 1)
         self._eager_until = now + _EAGER_FOR
         if after:
             self._outbox.set_timer(_TIMER, now + after, self.heartbeat, spread=after)
@@ -189,7 +192,7 @@ class ShareGroupMembership:
             case Failed() as failed if failed.kind in FATAL_FAILURES:
                 self._fail(fatal_error(failed))
             case Failed(kind=kind, detail=detail):
-                self._full = True
+                self._full = _FULL_AFTER_NO_RESPONSE
                 why = f"ShareGroupHeartbeat: {detail or kind.value}"
                 self._coordinator.no_response(now, why, self._asked)
                 self._coordinator.call_when_known("share-heartbeat", self.heartbeat, now)
@@ -213,7 +216,7 @@ class ShareGroupMembership:
             self.first_epoch = self.epoch
         self._backoff.succeeded()
         if sent.topics is not None:
-            self._full = False
+            self._full -= 1
         if reply.heartbeat_interval > 0:
             self._interval = min(reply.heartbeat_interval, self._config.request_timeout)
             self.session_timeout = _INTERVALS_OF_A_SESSION * self._interval
@@ -244,7 +247,7 @@ class ShareGroupMembership:
 
     def _rejected(self, now: float, reply: ShareGroupHeartbeatResponse) -> None:
         error, joining = reply.error, self.state is ShareMemberState.JOINING
-        self._full = True
+        self._full = max(self._full, 1)
         match share_heartbeat_action(error, joining=joining):
             case ShareHeartbeatAction.FIND_COORDINATOR:
                 why = f"ShareGroupHeartbeat: {error.name}"
