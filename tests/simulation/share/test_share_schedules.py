@@ -39,3 +39,15 @@ def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets() -> No
     ).stdout
     digests = [f"{seed} {run_share(draw_share(seed), digest=True).digest}" for seed in range(3, 6)]
     assert printed.splitlines() == digests
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(81000533, id="acquired again after a reset, and damaged"),
+        pytest.param(81003750, id="released by a late request, and acquired again"),
+        pytest.param(81002744, id="a session over a connection that carries nothing"),
+    ],
+)
+def test_what_no_member_can_know_breaks_no_invariant(seed: int) -> None:
+    assert run_share(draw_share(seed)).failure is None

@@ -10,9 +10,16 @@ from collections import Counter, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from simulation.cluster.network import Connection
 from simulation.invariants.oracle_state import Violation
 from simulation.share.invariants.trace_lines import Passed
-from simulation.share.invariants.views import HeldView, MemberView, Offset
+from simulation.share.invariants.views import (
+    HeldView,
+    MemberView,
+    Offset,
+    has_record,
+    offset_name,
+)
 
 from asyncrevoke.client.core.io.effects import Effect, Failed, Replied, Send
 from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
@@ -73,6 +80,8 @@ class ShareOracle:
         self._ended: dict[tuple[Offset, int], tuple[LockEnd, AcknowledgeType | None]] = {}
         # The acquisition that each acknowledgement was last sent for.
         self._sent: dict[tuple[int, Offset, AcknowledgeType], int] = {}
+        # The acquisitions of which a member knows.
+        self._known: set[tuple[Offset, int]] = set()
         # What the group has taken: by whom, and as what.
         self.taken: dict[Offset, AcknowledgeType] = {}
         self.releases: Counter[Offset] = Counter()
@@ -127,9 +136,11 @@ class ShareOracle:
         if why is LockEnd.EXPIRED:
             self.counts["locks expired"] += 1
             if self.renews and is_held and held and held.state in _LOCKED and self._is_calm(view):
-                raise Violation("S3", f"the lock of {_name(where)} of client {client} has passed")
+                raise Violation(
+                    "S3", f"the lock of {offset_name(where)} of client {client} has passed"
+                )
             if self.strict:
-                raise Violation("S3", f"a lock of {_name(where)} passes in a calm group")
+                raise Violation("S3", f"a lock of {offset_name(where)} passes in a calm group")
         if why is LockEnd.ACKNOWLEDGED:
             assert kind is not None
             self.counts[kind.name.lower()] += 1
@@ -140,17 +151,23 @@ class ShareOracle:
                 # Of a session that has ended: the broker knows it by its epoch alone, and another
                 # session of the member may have the same one.
                 self.counts["acknowledged late"] += 1
-            elif self._sent.get((client, where, kind)) != lock.acquisition:
-                raise Violation(
-                    "S2",
-                    f"{kind.name} of client {client} ends another acquisition of {_name(where)}",
-                )
+            elif (sent := self._sent.get((client, where, kind))) != lock.acquisition:
+                if sent is None or (where, lock.acquisition) in self._known:
+                    raise Violation(
+                        "S2",
+                        f"{kind.name} of client {client} ends another acquisition of "
+                        f"{offset_name(where)}",
+                    )
+                # The lock was taken away without a word, and the record acquired again for the
+                # same member, with a response that it has not got, or could not read.
+                self.counts["acknowledged unknown"] += 1
+                self._ended[where, sent] = why, kind
             if kind is AcknowledgeType.RELEASE:
                 self.releases[where] += 1
             else:
                 self.taken[where] = kind
         elif self.strict:
-            raise Violation("S10", f"the lock of {_name(where)} ends: {why.value}")
+            raise Violation("S10", f"the lock of {offset_name(where)} ends: {why.value}")
 
     # --- members ---------------------------------------------------------------------------------
 
@@ -192,14 +209,17 @@ class ShareOracle:
             setattr(held, name, function)
 
     def _acquired(self, member: SimulatedShareMember, where: Offset, record: Acquired) -> None:
+        self._known.add((where, record.timestamp))
         state = self._brokers.shares.get(where[0])
         ended = (where, record.timestamp) in self._ended
         lock = None if state is None else state.offsets.get(where[1])
         if state is not None and not ended:
             if lock is None or lock.acquisition != record.timestamp:
-                raise Violation("S5", f"{_name(where)} was not acquired by client {member.client}")
-            if not _has_record(state, where[1]):
-                raise Violation("S5", f"there is no record at {_name(where)}")
+                raise Violation(
+                    "S5", f"{offset_name(where)} was not acquired by client {member.client}"
+                )
+            if not has_record(state, where[1]):
+                raise Violation("S5", f"there is no record at {offset_name(where)}")
 
     def _changed(self, view: MemberView, record: HeldRecord) -> None:
         where = record.acquisition.partition, record.offset
@@ -220,9 +240,9 @@ class ShareOracle:
             elif (
                 ended is None or ended[0] is not LockEnd.ACKNOWLEDGED or ended[1] is not held.asked
             ):
-                raise Violation("S2", f"{_name(where)} counts as {held.asked}, but {ended}")
+                raise Violation("S2", f"{offset_name(where)} counts as {held.asked}, but {ended}")
         elif record.state is RecordState.LOST:
-            self.note(view.member.client, f"loses {_name(where)}: {view.why}")
+            self.note(view.member.client, f"loses {offset_name(where)}: {view.why}")
             if ended is None and where[0] in self._brokers.shares:
                 self._lost_with_lock(view, where, held)
 
@@ -237,15 +257,17 @@ class ShareOracle:
         """The member drops a record that is still locked for it."""
         client = view.member.client
         if view.why.startswith("the broker has refused"):
-            raise Violation("S9", f"client {client} gives up {_name(where)}, which it has")
+            raise Violation("S9", f"client {client} gives up {offset_name(where)}, which it has")
         if view.why == "the lock has passed" and self.renews and self._is_calm(view):
-            raise Violation("S3", f"client {client} does not renew the lock of {_name(where)}")
+            raise Violation(
+                "S3", f"client {client} does not renew the lock of {offset_name(where)}"
+            )
         if self.strict or not view.why.startswith(_EXCUSED):
             raise Violation(
-                "S4", f"client {client} drops {_name(where)}, which it has, as {view.why!r}"
+                "S4", f"client {client} drops {offset_name(where)}, which it has, as {view.why!r}"
             )
         if view.why == "the lock has passed" and view.member.now < held.record.deadline:
-            raise Violation("S4", f"client {client} drops {_name(where)} before its deadline")
+            raise Violation("S4", f"client {client} drops {offset_name(where)} before its deadline")
 
     def effect(self, member: SimulatedShareMember, effect: Effect) -> None:
         """A core has asked for this."""
@@ -299,13 +321,17 @@ class ShareOracle:
         client, held = view.member.client, view.held.get(where)
         if kind is AcknowledgeType.GAP:
             state = self._brokers.find(where[0])
-            if state is not None and _has_record(state, where[1]):
-                raise Violation("S5", f"client {client} calls the record at {_name(where)} a gap")
+            if state is not None and has_record(state, where[1]):
+                raise Violation(
+                    "S5", f"client {client} calls the record at {offset_name(where)} a gap"
+                )
             return
         if held is None:
-            raise Violation("S4", f"client {client} sends {kind.name} of {_name(where)}, now lost")
+            raise Violation(
+                "S4", f"client {client} sends {kind.name} of {offset_name(where)}, now lost"
+            )
         if held.node != node:
-            raise Violation("S2", f"{kind.name} of {_name(where)} goes to another leader")
+            raise Violation("S2", f"{kind.name} of {offset_name(where)} goes to another leader")
         if kind is AcknowledgeType.RENEW:
             return
         self._sent[client, where, kind] = held.acquisition
@@ -313,16 +339,16 @@ class ShareOracle:
             invariant = {AcknowledgeType.ACCEPT: "S1", AcknowledgeType.REJECT: "S8"}.get(kind, "S7")
             raise Violation(
                 invariant,
-                f"client {client} sends {kind.name} of {_name(where)}, which is "
+                f"client {client} sends {kind.name} of {offset_name(where)}, which is "
                 f"{held.state.value}, and {held.asked} was asked for",
             )
         if view.member.now < held.asked_at and view.close is None:
-            raise Violation("S7", f"client {client} releases {_name(where)} before its delay")
+            raise Violation("S7", f"client {client} releases {offset_name(where)} before its delay")
 
     def _check_fetch(self, view: MemberView, message: ShareFetchRequest) -> None:
         member = view.member
         for gone in message.forgotten:
-            if any(where[0] == gone for where in view.held) and not self._is_delayed(view, gone):
+            if any(where[0] == gone for where in view.held) and not view.is_delayed(gone):
                 raise Violation("S3", f"client {member.client} forgets a partition that it holds")
         core = member.core
         slots, most = core._concurrency, core._max_in_flight
@@ -343,17 +369,18 @@ class ShareOracle:
                 "S7", f"client {member.client} has {unfinished} and fetches {reserved}: {most}"
             )
 
-    def _is_delayed(self, view: MemberView, partition: TopicIdPartition) -> bool:
-        sessions = view.member.core._sessions.values()
-        return any(partition in session._delayed for session in sessions)
-
     def _leaves(self, view: MemberView) -> None:
         """Sessions are closed before the group is left, because leaving releases nothing."""
         member = view.member
         if not self._is_calm(view) or view.close is None or member.now >= view.close.commits:
             return
         for leader in self._brokers.leaders:
-            if member.member_id in leader.sessions and self._serves(leader.broker):
+            session = leader.sessions.get(member.member_id)
+            if session is None or not self._serves(leader.broker):
+                continue
+            connection = session.connection
+            # A broker notices the end of such a connection never, or much later.
+            if not (isinstance(connection, Connection) and connection.black_hole):
                 raise Violation(
                     "S7", f"client {member.client} leaves before its session at {leader.broker}"
                 )
@@ -385,29 +412,18 @@ class ShareOracle:
     def started(self, member: SimulatedShareMember, record: Acquired) -> None:
         """A handler is called."""
         view = self.views[member.client]
-        where, held = self._find(view, record)
+        where, held = view.find(record)
         if held is None or held.state is not RecordState.RUNNING:
-            raise Violation("S2", f"client {member.client} starts {_name(where)}, now lost")
+            raise Violation("S2", f"client {member.client} starts {offset_name(where)}, now lost")
         ended = self._ended.get((where, held.acquisition))
         if ended is not None and ended[0] is LockEnd.EXPIRED:
             raise Violation(
-                "S2", f"client {member.client} starts {_name(where)}, whose lock passed"
+                "S2", f"client {member.client} starts {offset_name(where)}, whose lock passed"
             )
         view.running[where] = held.acquisition
         self.counts["calls"] += 1
         if self.strict and sum(where in other.running for other in self.views.values()) > 1:
-            raise Violation("S10", f"two handlers run for {_name(where)}")
-
-    def _find(self, view: MemberView, record: Acquired) -> tuple[Offset, HeldView | None]:
-        for where, held in view.held.items():
-            if (
-                where[1] == record.offset
-                and where[0].partition == record.partition
-                and held.acquisition == record.timestamp
-                and held.record.acquisition.topic == record.topic
-            ):
-                return where, held
-        return (TopicIdPartition(b"", record.partition), record.offset), None
+            raise Violation("S10", f"two handlers run for {offset_name(where)}")
 
     def ended(self, member: SimulatedShareMember, record: Acquired) -> None:
         """A handler has returned, or was cancelled."""
@@ -420,7 +436,7 @@ class ShareOracle:
         self, member: SimulatedShareMember, record: Acquired, what: str, after: float
     ) -> None:
         """The application is about to acknowledge a record."""
-        _, held = self._find(self.views[member.client], record)
+        _, held = self.views[member.client].find(record)
         if held is not None:
             held.asked = AcknowledgeType[what.split(maxsplit=1)[0].upper()]
             held.asked_at = member.now + after
@@ -456,7 +472,7 @@ class ShareOracle:
             if begin is None:
                 found.append(f"partition {partition.partition} was never fetched")
             elif begin < state.log.end:
-                found.append(f"{_name((partition, begin))} of {state.log.end}")
+                found.append(f"{offset_name((partition, begin))} of {state.log.end}")
         return found
 
     def check_end(self) -> None:
@@ -466,28 +482,16 @@ class ShareOracle:
                 where = partition, offset
                 if entry.state is OffsetState.ARCHIVED and where not in self.taken:
                     if entry.count < self._brokers.options.delivery_limit:
-                        raise Violation("S11", f"{_name(where)} is archived")
+                        raise Violation("S11", f"{offset_name(where)} is archived")
                     self.counts["archived at the limit"] += 1
                     continue
                 kind = self.taken.get(where)
-                if (kind is AcknowledgeType.GAP) == _has_record(state, offset):
-                    raise Violation("S5", f"{_name(where)} was ended by {kind}")
+                if (kind is AcknowledgeType.GAP) == has_record(state, offset):
+                    raise Violation("S5", f"{offset_name(where)} was ended by {kind}")
                 if self.strict and entry.count != 1 + self.releases[where]:
-                    raise Violation("S10", f"{_name(where)} was delivered {entry.count} times")
+                    raise Violation(
+                        "S10", f"{offset_name(where)} was delivered {entry.count} times"
+                    )
             begin, first = self.begins.get(partition), min(state.offsets, default=None)
             if begin is not None and first is not None and first > begin:
-                raise Violation("S11", f"{_name((partition, begin))} is skipped")
-
-
-def _has_record(state: SharePartition, offset: int) -> bool:
-    return any(
-        batch.base <= offset < batch.base + batch.records
-        for batch in state.log.batches_from(offset)
-        if batch.base <= offset
-    )
-
-
-def _name(where: Offset) -> str:
-    partition, offset = where
-    topic = partition.topic_id.rstrip(b"\0").decode(errors="replace")
-    return f"{topic}-{partition.partition}@{offset}"
+                raise Violation("S11", f"{offset_name((partition, begin))} is skipped")

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.io.effects import Node, Send
+    from asyncrevoke.client.core.share.acquired_records import AcquiredRecord as Acquired
     from asyncrevoke.client.core.share.acquisition import HeldRecord
+    from asyncrevoke.testing.fake_kafka.share_partition import SharePartition
 
 Offset: TypeAlias = tuple[TopicIdPartition, int]
 
@@ -46,3 +48,35 @@ class MemberView:
     disturbed_until: float = 0.0
     close: Deadline | None = None
     why: str = ""
+
+    def find(self, record: Acquired) -> tuple[Offset, HeldView | None]:
+        """What the member believes of a record that its application has; None if it is lost."""
+        for where, held in self.held.items():
+            if (
+                where[1] == record.offset
+                and where[0].partition == record.partition
+                and held.acquisition == record.timestamp
+                and held.record.acquisition.topic == record.topic
+            ):
+                return where, held
+        return (TopicIdPartition(b"", record.partition), record.offset), None
+
+    def is_delayed(self, partition: TopicIdPartition) -> bool:
+        """Whether the member does not fetch this partition for a time, after an error."""
+        return any(partition in session._delayed for session in self.member.core._sessions.values())
+
+
+def has_record(state: SharePartition, offset: int) -> bool:
+    """Whether the log of this partition has a record there: a batch may have holes."""
+    return any(
+        batch.base <= offset < batch.base + batch.records
+        for batch in state.log.batches_from(offset)
+        if batch.base <= offset
+    )
+
+
+def offset_name(where: Offset) -> str:
+    """The topic, partition and offset."""
+    partition, offset = where
+    topic = partition.topic_id.rstrip(b"\0").decode(errors="replace")
+    return f"{topic}-{partition.partition}@{offset}"
