@@ -1,8 +1,11 @@
 """README and docs are tests: each code block of them runs (see ``tests/documentation``)."""
 
+import gc
 import signal
+from collections.abc import Generator
 from importlib.util import find_spec
 
+import pytest
 from documentation.blocks import (
     DockerfileBlocks,
     MermaidBlocks,
@@ -15,7 +18,12 @@ from documentation.kafka_page import KafkaPage, documented_page
 from sybil import Sybil
 from sybil.parsers.markdown import SkipParser
 
-__all__ = ["documented_page", "pytest_collect_file"]
+__all__ = [
+    "documented_page",
+    "pytest_collect_file",
+    "pytest_collection",
+    "pytest_unconfigure",
+]
 
 # In the background of a script SIGINT is ignored, and would be by all that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,3 +44,20 @@ pytest_collect_file = Sybil(
     excludes=[] if find_spec("pyspark") else ["docs/how-to/spark/*.md"],
     fixtures=[KafkaPage.FIXTURE],
 ).pytest()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Ten thousand tests live until the end: Python looks for no garbage while they are collected,
+    nor among them later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let the collected tests be removed with the rest."""
+    gc.unfreeze()
