@@ -39,6 +39,7 @@ from asyncrevoke.broker.process.properties import (
     new_cluster_id,
     properties_text,
 )
+from asyncrevoke.broker.process.storage import FormattedStorages
 from asyncrevoke.broker.running import RunningBroker
 from asyncrevoke.client.errors import ConfigError, IllegalStateError
 
@@ -57,6 +58,9 @@ _LOGGING = (
     # Each start would write a thousand lines of settings.
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config=warn",
 )
+# Prefixes of properties that say nothing about storage.
+_RUN_TIME = ("advertised.", "broker.", "group.", "transaction.abort.")
+_STORAGES = FormattedStorages()
 _PORT_TAKEN = ("Address already in use", "Address in use", "Failed to bind")
 
 
@@ -111,6 +115,7 @@ class KafkaBroker(RunningBroker):
         self._cluster_id = new_cluster_id()
         self._java: tuple[str, ...] = ()
         self._archive: ClassArchive | None = None
+        self._recording: tuple[str, ...] = ()
         self._process: BrokerProcess | None = None
         self._remove: weakref.finalize[..., KafkaBroker] | None = None
 
@@ -237,6 +242,26 @@ class KafkaBroker(RunningBroker):
         if self._remove is not None:
             self._remove()
 
+    def write_class_archive(self) -> None:
+        """Start and close a broker once, so that all that start later on this machine with the same
+        Java and jars take 40 % less processor time to start: Java then reads the broker's classes
+        from an archive in the user's cache folder. Returns at once if it is there.
+
+        Raises BrokerStartError, as :meth:`start`. If Java cannot write it, brokers start as before.
+        """
+        self._find_java()
+        archive = self._archive
+        if archive is None or archive.options(broker=True):
+            return
+        self._archive, self._recording = None, archive.recording(broker=True)
+        try:
+            with self:
+                self.create_topic("classes")
+                self.stop()
+        finally:
+            self._archive, self._recording = archive, ()
+            archive.keep()
+
     # -- in a cluster of several brokers
 
     def join_cluster(self, node_id: int, nodes: tuple[BrokerNode, ...], cluster_id: str) -> None:
@@ -334,6 +359,16 @@ class KafkaBroker(RunningBroker):
         write_private(config, properties_text(properties).encode())
 
     def _format(self, config: Path) -> None:
+        data = config.with_name("data")
+        secret = self.security.format_arguments()
+        properties = [
+            each for each in self._properties.items() if not each[0].startswith(_RUN_TIME)
+        ]
+        settings = (self._java, frozenset(properties), frozenset(self._features.items()))
+        if not secret and _STORAGES.write(
+            settings, data, node_id=self._node_id, cluster_id=self._cluster_id
+        ):
+            return
         archive = self._archive
         loading = () if archive is None else archive.options() or archive.recording()
         arguments = [
@@ -343,7 +378,7 @@ class KafkaBroker(RunningBroker):
         ]  # fmt: skip
         # Every user of this machine can see the arguments of a process: passwords are in a file.
         passwords = config.with_name("format.arguments")
-        if secret := self.security.format_arguments():
+        if secret:
             write_private(passwords, "\n".join(secret).encode())
             arguments.append(f"@{passwords}")
         try:
@@ -357,10 +392,18 @@ class KafkaBroker(RunningBroker):
                 f"Apache Kafka's storage could not be formatted (exit code {code}); last lines:",
                 self.log_tail(),
             )
+        if not secret:
+            _STORAGES.remember(settings, data)
 
     def _jvm_options(self) -> tuple[str, ...]:
         speed = _QUICK_JAVA if self._quick else ()
-        return (f"-Xmx{self._heap}", *speed, "-Djava.awt.headless=true", *_LOGGING)
+        return (
+            *self._recording,
+            f"-Xmx{self._heap}",
+            *speed,
+            "-Djava.awt.headless=true",
+            *_LOGGING,
+        )
 
     def _responds(self, node_ids: set[int]) -> bool:
         try:

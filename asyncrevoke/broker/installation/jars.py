@@ -127,6 +127,8 @@ class ClassArchive:
 
     The first process that exits normally with the options of :meth:`recording` writes it. It is
     used unless another user can have changed it. Without it, Java loads the classes from the jars.
+    The archive that a whole ``broker`` has written comes before one of the few classes that format
+    storage.
     """
 
     def __init__(self, folder: Path, java: Path, class_path: str) -> None:
@@ -135,35 +137,47 @@ class ClassArchive:
             found = jar.stat()
             digest.update(f"\0{jar}\0{found.st_size}\0{found.st_mtime_ns}".encode())
         self._folder = folder
-        self._path = folder / f"classes-{digest.hexdigest()[:16]}.jsa"
-        self._written = folder / f"{self._path.stem}-{os.getpid()}.jsa"
+        stem = f"classes-{digest.hexdigest()[:16]}"
+        self._paths = (folder / f"broker-{stem}.jsa", folder / f"{stem}.jsa")
 
-    def options(self) -> tuple[str, ...]:
-        """Java's options for starting with the archive; none if there is no trusted archive."""
-        return (_SILENT, f"-XX:SharedArchiveFile={self._path}") if self._is_trusted() else ()
+    def options(self, *, broker: bool = False) -> tuple[str, ...]:
+        """Java's options for starting with the archive; none if there is no trusted archive, with
+        ``broker`` none of a whole broker."""
+        for path in self._paths[:1] if broker else self._paths:
+            if _is_trusted(path):
+                return (_SILENT, f"-XX:SharedArchiveFile={path}")
+        return ()
 
-    def recording(self) -> tuple[str, ...]:
-        """Java's options for writing the archive at exit; call :meth:`keep` after it."""
+    def recording(self, *, broker: bool = False) -> tuple[str, ...]:
+        """Java's options for writing the archive at exit, with ``broker`` that of a whole broker;
+        call :meth:`keep` after it."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
             return ()  # a cache that cannot be written: Java starts without an archive
-        return (_SILENT, f"-XX:ArchiveClassesAtExit={self._written}")
+        path = self._paths[0 if broker else 1]
+        return (_SILENT, f"-XX:ArchiveClassesAtExit={_written(path)}")
 
     def keep(self) -> None:
         """Let later processes use the archive, if it was written."""
-        if self._written.exists():
-            self._written.replace(self._path)
+        for path in self._paths:
+            if _written(path).exists():
+                _written(path).replace(path)
 
-    def _is_trusted(self) -> bool:
-        try:
-            found = self._path.lstat()
-        except OSError:
-            return False
-        if sys.platform == "win32":
-            return True
-        ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
-        return ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+def _written(path: Path) -> Path:
+    return path.with_name(f"{path.stem}-{os.getpid()}.jsa")
+
+
+def _is_trusted(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    if sys.platform == "win32":
+        return True
+    ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+    return ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def cached_class_archive(java: Path, class_path: str) -> ClassArchive | None:

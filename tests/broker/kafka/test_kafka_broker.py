@@ -171,6 +171,33 @@ async def test_given_folder_keeps_the_data_for_another_broker(tmp_path: Path) ->
         assert await read(another, "kept", 1) == [b"one"]
 
 
+def test_a_broker_reads_its_classes_from_the_archive_that_one_before_has_written() -> None:
+    broker = KafkaBroker()
+    broker.write_class_archive()
+    assert not broker.running
+    with broker:
+        started = Path(f"/proc/{broker.pid}/cmdline").read_bytes()
+    (archive,) = [option for option in started.split(b"\0") if b"SharedArchiveFile" in option]
+    assert b"/broker-classes-" in archive
+
+
+def test_brokers_of_one_process_have_storage_of_their_own() -> None:
+    with KafkaBroker() as first, KafkaBroker() as second:
+        metas = [
+            dict(
+                line.split("=", 1)
+                for line in (broker.log_path.parent / "data" / "meta.properties")
+                .read_text()
+                .splitlines()
+                if "=" in line
+            )
+            for broker in (first, second)
+        ]
+        assert Admin(second.admin_addresses[0]).brokers() == {second.node_id}
+    for name in ("cluster.id", "directory.id"):
+        assert metas[0][name] != metas[1][name]
+
+
 def test_broker_dies_with_its_killed_parent() -> None:
     script = (
         "import time\n"

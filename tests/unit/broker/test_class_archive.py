@@ -43,6 +43,19 @@ def test_an_archive_is_used_after_a_java_has_written_it(tmp_path: Path, jar: Pat
     assert f"-XX:SharedArchiveFile={path}" in options(folder, jar)
 
 
+def test_the_archive_of_a_whole_broker_comes_first(tmp_path: Path, jar: Path) -> None:
+    folder = tmp_path / "cache"
+    of_format = written(folder, jar)
+    archive = ClassArchive(folder, jar.with_name("java"), str(jar))
+    assert archive.options(broker=True) == ()
+    (option,) = [each for each in archive.recording(broker=True) if "AtExit" in each]
+    (folder / option.partition("=")[2]).write_bytes(b"more classes")
+    archive.keep()
+    (of_broker,) = set(folder.iterdir()) - {of_format}
+    assert archive.options() == archive.options(broker=True)
+    assert f"-XX:SharedArchiveFile={of_broker}" in archive.options()
+
+
 def test_no_archive_is_kept_if_java_has_written_none(tmp_path: Path, jar: Path) -> None:
     archive = ClassArchive(tmp_path / "cache", jar.with_name("java"), str(jar))
     archive.recording()
