@@ -33,6 +33,9 @@ _MAX_RUN_WITHOUT_YIELD = 0.004
 # Seconds more for workers whose handlers have yielded.
 _MAX_YIELDED_EXTENSION = 0.012
 _LONGEST_TURN = _MAX_RUN_WITHOUT_YIELD + _MAX_YIELDED_EXTENSION
+# Workers that go on by themselves in the next turn. Each wakes others if entries are left; to let
+# all go on would cost most of a turn's time if there are thousands whose handlers do not await.
+_AWAKE_BETWEEN_TURNS = 8
 
 
 class Worker:
@@ -108,15 +111,15 @@ class Worker:
         now = monotonic()
         while not pool.closing:
             if now > turn.ends and not turn.may_start(last_turn, now):
-                fresh |= turn.unconfirmed
-                now = await self._wait_for_turn()
+                fresh = True
+                now, last_turn = await self._wait_for_turn(last_turn)
                 continue
             last_turn = turn.number
             entry = take()
             if entry is None:
                 # An idle worker keeps no value, which may be a view of a large buffer.
                 item = result = None
-                now, fresh = await self._park(), True
+                now, fresh, last_turn = await self._park(), True, turn.number
                 continue
             if fresh:
                 fresh = False
@@ -152,12 +155,15 @@ class Worker:
                 pool.worker_needs_task(self)
                 return
 
-    async def _wait_for_turn(self) -> float:
-        """Wait until the next turn, or until the membership is confirmed; returns the time."""
-        if self._turn.unconfirmed:
-            return await self._park()
+    async def _wait_for_turn(self, last_turn: int) -> tuple[float, int]:
+        """Wait until the next turn, or until the worker is woken; returns the time, and the turn
+        after which it may start an entry: a worker that is woken has no extension."""
+        turn = self._turn
+        if turn.unconfirmed or turn.awaited_by >= _AWAKE_BETWEEN_TURNS:
+            return await self._park(), turn.number
+        turn.awaited_by += 1
         await asyncio.sleep(0)
-        return monotonic()
+        return monotonic(), last_turn
 
     async def _park(self) -> float:
         self._parked = asyncio.get_running_loop().create_future()
@@ -223,7 +229,8 @@ class Turn:
     """The turn of the event loop in which workers start entries, and when it ends.
 
     ``ends`` is a time of ``time.monotonic``; before it, workers need not call :meth:`may_start`.
-    ``unconfirmed``: no entry starts until the membership is confirmed.
+    ``unconfirmed``: no entry starts until the membership is confirmed. ``awaited_by`` so many
+    workers that go on in the next turn.
     """
 
     __slots__ = (
@@ -234,6 +241,7 @@ class Turn:
         "_may_start_until",
         "_membership",
         "_pool",
+        "awaited_by",
         "ends",
         "number",
         "unconfirmed",
@@ -246,6 +254,7 @@ class Turn:
         # Whether _end() is scheduled.
         self._begun = False
         self.number = 0
+        self.awaited_by = 0
         self.ends = 0.0
         self._latest = 0.0
         # By the loop's clock: until then the confirmed membership lets records start.
@@ -264,6 +273,7 @@ class Turn:
             return last != self.number and now <= self._latest
         self._begun = True
         self.number += 1
+        self.awaited_by = 0
         self._dispatch.turn_began()
         now = monotonic()
         self.ends = now + _MAX_RUN_WITHOUT_YIELD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unit.handlers.scripted_runner import running
 from unit.handlers.scripted_source import (
@@ -57,6 +57,32 @@ async def test_records_that_end_in_one_turn_of_the_loop_are_completed_by_one_cal
         assert run.source.completions == seen
         assert run.source.calls == 1
         await run.stop()
+
+
+async def test_few_of_many_workers_go_on_in_each_turn_of_handlers_that_do_not_await(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One worker could do all. To let each of thousands go on costs more than their handlers."""
+    for limit in ("_MAX_RUN_WITHOUT_YIELD", "_MAX_YIELDED_EXTENSION"):
+        monkeypatch.setattr(f"asyncrevoke.handlers.execution.worker_pool.{limit}", 0.0)
+    records, steps = 400, 0
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon
+
+    def counted(*arguments: Any, **options: Any) -> asyncio.Handle:
+        nonlocal steps
+        steps += 1
+        return call_soon(*arguments, **options)
+
+    async def at_once(_each: Record) -> None:
+        pass
+
+    async with running(at_once, concurrency=records, order_by=None) as run:
+        monkeypatch.setattr(loop, "call_soon", counted)
+        run.source.feed(*(record(i) for i in range(records)))
+        await until(lambda: len(run.source.completions) == records)
+        await run.stop()
+    assert steps < 50 * records
 
 
 async def test_records_of_one_key_run_one_after_another_and_others_at_the_same_time() -> None:
