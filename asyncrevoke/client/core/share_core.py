@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
-    from asyncrevoke.client.core.share.acquisition import Acquisition, HeldRecord
+    from asyncrevoke.client.core.share.acquisition import HeldRecord
     from asyncrevoke.client.model import BlockingRecord
     from asyncrevoke.client.protocol.messages import ErrorCode
     from asyncrevoke.client.protocol.records import RecordDecoder
@@ -89,7 +89,8 @@ class ShareCore:
         self.membership = ShareGroupMembership(outbox, config, self.coordinator, member_id, self)
         self.held = HeldRecords(outbox, self)
         self._sessions: dict[Node, ShareSession] = {}
-        self._ready: list[AcquiredRecord] = []
+        # The records of each response and partition.
+        self._ready: list[Sequence[AcquiredRecord]] = []
         self._errors: list[Exception] = []
         self.fatal: FatalError | None = None
         # For metadata, while an assigned partition has no known leader.
@@ -291,10 +292,13 @@ class ShareCore:
             for record in records:
                 self.release(now, record)
             return
-        self._ready += records
+        self._ready.append(records)
         self.outbox.wake()
 
     def records_lost(self) -> None:
+        find = self.held.find
+        left = [[each for each in of if find(each) is not None] for of in self._ready]
+        self._ready = [of for of in left if of]
         self.outbox.wake()
 
     def locks_due(self, records: Sequence[HeldRecord]) -> None:
@@ -340,20 +344,20 @@ class ShareCore:
 
     # --- records ---------------------------------------------------------------------------------
 
-    def poll(self, now: float) -> list[AcquiredRecord]:
-        """The records that were acquired since the last call. Raises an error once; a fatal error
-        each time."""
+    def poll(self, now: float) -> list[Sequence[AcquiredRecord]]:
+        """The records that were acquired since the last call, of one partition each. Raises an
+        error once; a fatal error each time."""
         if self.fatal is not None:
             raise self.fatal
         if self._errors:
             raise self._errors.pop(0)
         self.held.check_locks(now)
         ready, self._ready = self._ready, []
-        return [record for record in ready if self.held.find(record) is not None]
+        return ready
 
     def begin(self, now: float, record: AcquiredRecord) -> bool:
-        """A handler is about to be called for this record; False if its lock has passed."""
-        self.held.check_locks(now)
+        """A handler is about to be called for this record; False if its lock has passed. It has no
+        effects."""
         held = self.held.find(record)
         if held is None or held.deadline <= now:
             return False
@@ -424,17 +428,12 @@ class ShareCore:
     def _acknowledge(
         self, now: float, records: Iterable[AcquiredRecord], transition: RecordTransition
     ) -> int:
-        find = self.held.find
-        return self._end(now, [held for r in records if (held := find(r)) is not None], transition)
+        return self._end(now, self.held.find_all(records), transition)
 
     def _end(self, now: float, records: Iterable[HeldRecord], transition: RecordTransition) -> int:
         """How many of these records are acknowledged: their locks have not passed, and the table
         has the transition."""
-        ended: dict[Acquisition, list[HeldRecord]] = {}
-        change = self.held.change
-        for held in records:
-            if held.deadline > now and change(held, transition):
-                ended.setdefault(held.acquisition, []).append(held)
+        ended = self.held.end(now, records, transition)
         for acquisition, of in ended.items():
             session = self._sessions.get(acquisition.node)
             assert session is not None, "a session ends when nothing of it is acquired"

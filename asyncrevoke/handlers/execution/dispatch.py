@@ -192,7 +192,8 @@ class Dispatcher:
         if direct is not None:
             self._direct.add(topic)
         first = cast("FirstCall | None", direct) or self._first_call
-        first = self._begun(self._recorded(first, batches=handler.batch is not None))
+        batches = handler.batch is not None
+        first = self._begun(self._recorded(first, batches=batches), batches=batches)
         if (
             self._publishes
             and handler.publish_to is None
@@ -270,20 +271,23 @@ class Dispatcher:
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def _begun(self, call: FirstCall) -> FirstCall:
+    def _begun(self, call: FirstCall, *, batches: bool) -> FirstCall:
         """Return ``call``, or a function that calls it with records whose locks have not passed."""
         locks = self._locks
         if locks is None:
             return call
+        begin_record = cast("Callable[[Item], bool]", locks.begin)
 
-        def begun(item: Item) -> Awaitable[object]:
-            if isinstance(item, HandlerBatch):
-                begin(item, locks)
-            elif not locks.begin(item):
-                raise LockLostError
+        def begun_batch(item: Item) -> Awaitable[object]:
+            begin(item, locks)
             return call(item)
 
-        return begun
+        def begun(item: Item) -> Awaitable[object]:
+            if begin_record(item):
+                return call(item)
+            raise LockLostError
+
+        return begun_batch if batches else begun
 
     def _recorded(self, call: FirstCall, *, batches: bool) -> FirstCall:
         """Return ``call``, or a function that first records its start in the journal."""
@@ -321,7 +325,9 @@ class Dispatcher:
         state = self._backlog.attempts[item]
         if state is TRACED:
             self._backlog.forget_attempts(item)
-            return self._begun(self._first_call)(item)
+            if self._locks is not None:
+                begin(item, self._locks)
+            return self._first_call(item)
         return self._next_attempt(item, state)
 
     def _first_call_of_shared_topic(self, item: Item) -> Awaitable[object]:

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import random
 import uuid
+from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.client.config import ConsumerConfig
@@ -105,7 +106,7 @@ class ShareMember:
         deadline = self.driver.now() + within
         while len(found) < count:
             self.driver.wake.clear()
-            found += self.driver.call(self.core.poll)
+            found += chain.from_iterable(self.driver.call(self.core.poll))
             if len(found) < count and not await self.driver.wait_until(deadline):
                 break
         return found

@@ -8,6 +8,7 @@ the refused offset is known. So a lost lock costs no other record its acknowledg
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client import log_events
@@ -33,6 +34,8 @@ _ENDING = {
     AcknowledgeType.REJECT: RecordState.REJECTING,
 }
 _TYPES = {state: kind for kind, state in _ENDING.items()}
+_offset = attrgetter("offset")
+_first_offset = attrgetter("first_offset")
 # Records whose renewal was refused though they were locked, after which none is sent, if none has
 # ever succeeded: the group's share.renew.acknowledge.enable is false. If the lock was lost, by a
 # reset of the group's offsets or a new leader, the refusal says nothing about the option.
@@ -67,8 +70,9 @@ class _Pending:
     __slots__ = ("alone", "ends", "gaps", "renewals")
 
     def __init__(self) -> None:
+        # Those that are lost meanwhile stay among them until they are taken.
+        self.ends: list[HeldRecord] = []
         # By offset.
-        self.ends: dict[int, HeldRecord] = {}
         self.renewals: dict[int, HeldRecord] = {}
         self.gaps: list[tuple[int, int]] = []
         # Sent before all others, one in each request.
@@ -87,6 +91,8 @@ class Acknowledgements:
         self._held = held
         self._pending: dict[TopicIdPartition, _Pending] = {}
         self._has_renewed = False
+        # Whether the renewal of any record was refused, and of how many that were locked.
+        self._has_refused_renewals = False
         self._refused_renewals = 0
 
     def __bool__(self) -> bool:
@@ -116,10 +122,10 @@ class Acknowledgements:
             pending = self._pending[partition] = _Pending()
         return pending
 
-    def end(self, partition: TopicIdPartition, records: Iterable[HeldRecord]) -> None:
+    def end(self, partition: TopicIdPartition, records: Sequence[HeldRecord]) -> None:
         """Acknowledge these records as their states, which have changed, say."""
         pending = self._of(partition)
-        pending.ends.update((record.offset, record) for record in records)
+        pending.ends += records
         if pending.renewals:
             for record in records:
                 pending.renewals.pop(record.offset, None)
@@ -168,22 +174,17 @@ class Acknowledgements:
             if live:
                 pending.alone.extendleft(reversed(live[1:]))
                 return live[:1]
-        entries = [
-            (offset, offset, _TYPES[record.state], record)
-            for offset, record in pending.ends.items()
-            if record.state in _TYPES
-        ]
+        ranges = _ranges([record for record in pending.ends if record.state in _TYPES])
         pending.ends.clear()
-        if renewals:
-            entries += [
-                (offset, offset, AcknowledgeType.RENEW, record)
-                for offset, record in pending.renewals.items()
-                if record.can(RecordTransition.RELEASE)
-            ]
+        if renewals and pending.renewals:
+            due = [r for r in pending.renewals.values() if r.can(RecordTransition.RELEASE)]
+            ranges += _ranges(due, AcknowledgeType.RENEW)
             pending.renewals.clear()
-        gaps = [(first, last, AcknowledgeType.GAP, None) for first, last in pending.gaps]
-        pending.gaps.clear()
-        return _merged(sorted([*entries, *gaps], key=lambda entry: entry[0]))
+        if pending.gaps:
+            ranges += _gap_ranges(sorted(pending.gaps))
+            pending.gaps.clear()
+        ranges.sort(key=_first_offset)
+        return ranges
 
     # --- responses -----------------------------------------------------------------------------
 
@@ -200,9 +201,10 @@ class Acknowledgements:
             elif taken.type in _ENDING:
                 state = _ENDING[taken.type]
                 ended = [record for record in taken.records if record.state is state]
-                for record in ended:
-                    if not record.is_renewable:
-                        self._was_locked()
+                if self._has_refused_renewals:
+                    for record in ended:
+                        if not record.is_renewable:
+                            self._was_locked()
                 self._held.acknowledged(state, ended)
                 self._count(taken.type, "acknowledged", len(ended))
 
@@ -228,6 +230,7 @@ class Acknowledgements:
             elif taken.type is AcknowledgeType.RENEW:
                 # It says nothing about the lock, whose deadline stands.
                 taken.records[0].is_renewable = False
+                self._has_refused_renewals = True
             else:
                 lost = [r for r in taken.records if r.state is _ENDING[taken.type]]
                 self._count(taken.type, "refused", len(lost))
@@ -259,7 +262,7 @@ class Acknowledgements:
             elif taken.type is AcknowledgeType.RENEW:
                 self.renew(taken.records)
             else:
-                pending.ends.update((record.offset, record) for record in taken.records)
+                pending.ends += taken.records
 
     def no_response(self, ranges: Iterable[AcknowledgedRange]) -> None:
         """It is not known whether the broker has applied them."""
@@ -286,28 +289,42 @@ def _live(taken: AcknowledgedRange) -> list[AcknowledgedRange]:
     if len(live) == len(taken.records):
         return [taken]
     # The member may have acquired one that is lost again: no range covers it.
-    entries = [(r.offset, r.offset, taken.type, r) for r in live]
-    return [part._replace(alone=True) for part in _merged(entries)]
+    return [part._replace(alone=True) for part in _ranges(live, taken.type)]
 
 
-def _merged(
-    entries: Sequence[tuple[int, int, AcknowledgeType, HeldRecord | None]],
+def _ranges(
+    records: list[HeldRecord], kind: AcknowledgeType | None = None
 ) -> list[AcknowledgedRange]:
-    """Neighbours of one type as one range."""
+    """Neighbours of one type as one range. Without ``kind`` their states say the types."""
     ranges: list[AcknowledgedRange] = []
-    records: list[HeldRecord] = []
-    start = end = 0
-    current: AcknowledgeType | None = None
-    for first, last, kind, record in entries:
-        if kind is not current or first != end + 1:
-            if current is not None:
-                ranges.append(AcknowledgedRange(start, end, current, tuple(records)))
-            start, current, records = first, kind, []
-        end = last
-        if record is not None:
-            records.append(record)
-    if current is not None:
-        ranges.append(AcknowledgedRange(start, end, current, tuple(records)))
+    records.sort(key=_offset)
+    start, expected = 0, -1
+    state: RecordState | None = None
+    for index, record in enumerate(records):
+        if record.offset != expected or (record.state is not state and kind is None):
+            if index:
+                ranges.append(_range(records[start:index], kind))
+            start, state, expected = index, record.state, record.offset
+        expected += 1
+    if records:
+        ranges.append(_range(records[start:], kind))
+    return ranges
+
+
+def _range(records: Sequence[HeldRecord], kind: AcknowledgeType | None) -> AcknowledgedRange:
+    first, last = records[0], records[-1]
+    kind = _TYPES[first.state] if kind is None else kind
+    return AcknowledgedRange(first.offset, last.offset, kind, tuple(records))
+
+
+def _gap_ranges(gaps: Iterable[tuple[int, int]]) -> list[AcknowledgedRange]:
+    """Neighbours, which ascend, as one range."""
+    ranges: list[AcknowledgedRange] = []
+    for first, last in gaps:
+        start = first
+        if ranges and ranges[-1].last_offset == first - 1:
+            start = ranges.pop().first_offset
+        ranges.append(AcknowledgedRange(start, last, AcknowledgeType.GAP, ()))
     return ranges
 
 

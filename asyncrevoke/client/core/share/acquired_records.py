@@ -20,7 +20,7 @@ from asyncrevoke.client.protocol.record_maker import RecordMaker
 from asyncrevoke.client.protocol.records import CorruptBatch, UnreadableBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.protocol.records import RecordBatch, RecordDecoder
     from asyncrevoke.client.protocol.share_messages import AcquiredRange, ShareFetchedPartition
@@ -76,10 +76,24 @@ def _decoded(topic: str, fetched: ShareFetchedPartition, batch: RecordBatch) -> 
         ]
 
 
-def acquired(record: Record, acquisition: int, deliveries: int) -> AcquiredRecord:
-    """The record of this acquisition."""
-    if isinstance(record, UnreadableRecord):
-        return UnreadableShareRecord(
+def acquired(records: Iterable[Record], acquisition: int, deliveries: int) -> list[AcquiredRecord]:
+    """These records, of this acquisition and with so many deliveries."""
+    return [
+        ShareRecord(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            record.timestamp_type,
+            record.key,
+            record.value,
+            record.headers,
+            record.tracker_id,
+            acquisition,
+            deliveries,
+        )
+        if not isinstance(record, UnreadableRecord)
+        else UnreadableShareRecord(
             record.topic,
             record.partition,
             record.offset,
@@ -92,25 +106,16 @@ def acquired(record: Record, acquisition: int, deliveries: int) -> AcquiredRecor
             response=acquisition,
             deliveries=deliveries,
         )
-    return ShareRecord(
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp,
-        record.timestamp_type,
-        record.key,
-        record.value,
-        record.headers,
-        record.tracker_id,
-        acquisition,
-        deliveries,
-    )
+        for record in records
+    ]
 
 
 def offsets_without_records(
     ranges: Sequence[AcquiredRange], held: Sequence[Record], end: int
 ) -> list[tuple[int, int]]:
     """The offsets of these ranges before ``end`` that have no record, as ranges."""
+    if sum(each.last_offset - each.first_offset + 1 for each in ranges) == len(held):
+        return []
     gaps: list[tuple[int, int]] = []
     offsets = iter([record.offset for record in held])
     offset = next(offsets, None)

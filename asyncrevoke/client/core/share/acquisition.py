@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from asyncrevoke.client.core.share.state_table import (
     RECORD_TRANSITIONS,
     RecordState,
@@ -22,21 +24,16 @@ if TYPE_CHECKING:
 _RENEWED_AFTER = 0.5
 
 
-class HeldRecord:
+class HeldRecord(msgspec.Struct, eq=False):
     """An acquired record. ``deadline``: when its lock passes, on the core's clock."""
 
-    __slots__ = ("acquisition", "deadline", "delivery_count", "is_renewable", "offset", "state")
-
-    def __init__(
-        self, acquisition: Acquisition, offset: int, delivery_count: int, deadline: float
-    ) -> None:
-        self.acquisition = acquisition
-        self.offset = offset
-        self.delivery_count = delivery_count
-        self.deadline = deadline
-        self.state = RecordState.HELD
-        # False after the broker has refused to renew the lock of this record.
-        self.is_renewable = True
+    acquisition: Acquisition
+    offset: int
+    delivery_count: int
+    deadline: float
+    state: RecordState = RecordState.HELD
+    # False after the broker has refused to renew the lock of this record.
+    is_renewable: bool = True
 
     def can(self, transition: RecordTransition) -> bool:
         """Whether the table has this transition."""
@@ -46,8 +43,8 @@ class HeldRecord:
 class Acquisition:
     """``number`` identifies it among all of this consumer; its records have it.
 
-    ``records`` are those that have not ended, by offset. ``node`` is the leader that has locked
-    them, ``lock_timeout`` in seconds.
+    ``records`` are those that have not ended, by offset, and lie in ``offsets``. ``node`` is the
+    leader that has locked them, ``lock_timeout`` in seconds.
     """
 
     __slots__ = (
@@ -55,6 +52,7 @@ class Acquisition:
         "lock_timeout",
         "node",
         "number",
+        "offsets",
         "partition",
         "records",
         "renew_at",
@@ -77,6 +75,7 @@ class Acquisition:
         self.acquired_at = sent_at
         self.lock_timeout = lock_timeout
         self.records: dict[int, HeldRecord] = {}
+        self.offsets = range(0)
         self.renew_at = sent_at + lock_timeout * _RENEWED_AFTER
 
     def renewed(self, record: HeldRecord, sent_at: float, lock_timeout: float) -> None:

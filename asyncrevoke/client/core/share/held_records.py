@@ -6,7 +6,9 @@ acquires it again, the former call must not acknowledge what the new one works o
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
@@ -38,6 +40,7 @@ _RECENT = 60.0
 _IN_SLOTS = (RecordState.HELD, RecordState.RUNNING)
 _UNFINISHED = (*_IN_SLOTS, RecordState.WAITING)
 _ENDED = (RecordState.DONE, RecordState.LOST, RecordState.UNKNOWN)
+_offset = attrgetter("offset")
 
 
 class HeldRecords:
@@ -95,6 +98,21 @@ class HeldRecords:
         acquisition = self._acquisitions.get(record.response)
         return None if acquisition is None else acquisition.records.get(record.offset)
 
+    def find_all(self, records: Iterable[AcquiredRecord]) -> list[HeldRecord]:
+        """The acquired records without those whose locks have passed or which are acknowledged."""
+        found: list[HeldRecord] = []
+        number: int | None = None
+        held: dict[int, HeldRecord] = {}
+        for record in records:
+            # Consecutive records are mostly of one response.
+            if record.response != number:
+                number = record.response
+                acquisition = self._acquisitions.get(number)
+                held = {} if acquisition is None else acquisition.records
+            if (each := held.get(record.offset)) is not None:
+                found.append(each)
+        return found
+
     def acquire(
         self,
         topic: str,
@@ -115,27 +133,28 @@ class HeldRecords:
     def add(
         self,
         acquisition: Acquisition,
-        records: Iterable[Record],
-        ranges: Iterable[AcquiredRange],
+        records: Sequence[Record],
+        ranges: Sequence[AcquiredRange],
         deadline: float,
     ) -> list[AcquiredRecord]:
         """Hold these records, which ascend, if they lie in ``ranges``. Returns those that do."""
         held: list[AcquiredRecord] = []
         added = acquisition.records
-        number = acquisition.number
-        bounds = iter(ranges)
-        bound = next(bounds, None)
-        for record in records:
-            while bound is not None and record.offset > bound.last_offset:
-                bound = next(bounds, None)
-            if bound is None:
-                break
-            if record.offset >= bound.first_offset:
-                offset, count = record.offset, bound.delivery_count
+        first, last = ranges[0].first_offset, ranges[-1].last_offset
+        acquisition.offsets = range(first, last + 1)
+        end = 0
+        for bound in ranges:
+            count = bound.delivery_count
+            start = bisect_left(records, bound.first_offset, end, key=_offset)
+            end = bisect_left(records, bound.last_offset + 1, start, key=_offset)
+            within = records[start:end]
+            for record in within:
+                offset = record.offset
                 added[offset] = HeldRecord(acquisition, offset, count, deadline)
-                held.append(acquired(record, number, count))
+            held += acquired(within, acquisition.number, count)
         for other in list(self._by_partition[acquisition.partition].values()):
-            if other is not acquisition:
+            overlaps = other.offsets.start <= last and first < other.offsets.stop
+            if overlaps and other is not acquisition:
                 # The broker has delivered the record again: the former lock has passed.
                 again = other.records.keys() & acquisition.records.keys()
                 lost = [other.records[offset] for offset in again]
@@ -163,6 +182,29 @@ class HeldRecords:
         else:
             counts[state] += 1
         return True
+
+    def end(
+        self, now: float, records: Iterable[HeldRecord], transition: RecordTransition
+    ) -> dict[Acquisition, list[HeldRecord]]:
+        """Change the states of these records to those in which an acknowledgement is sent, if their
+        locks have not passed and the table has the transition. Returns those that are changed."""
+        ended: dict[Acquisition, list[HeldRecord]] = {}
+        acquisition: Acquisition | None = None
+        of: list[HeldRecord] = []
+        counts = self._counts
+        for record in records:
+            was = record.state
+            state = RECORD_TRANSITIONS.get((was, transition))
+            if state is None or record.deadline <= now:
+                continue
+            record.state = state
+            counts[was] -= 1
+            counts[state] += 1
+            if record.acquisition is not acquisition:
+                acquisition = record.acquisition
+                of = ended.setdefault(acquisition, [])
+            of.append(record)
+        return ended
 
     def acknowledged(self, state: RecordState, ended: Sequence[HeldRecord]) -> None:
         """The broker has applied the acknowledgements of these records, all in this state."""

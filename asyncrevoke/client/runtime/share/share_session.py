@@ -5,12 +5,17 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from asyncrevoke.client.model import PollResult, TopicPartition, UnreadableRecord
+from asyncrevoke.client.model import (
+    PollResult,
+    TopicPartition,
+    UnreadableRecord,
+    UnreadableShareRecord,
+)
 from asyncrevoke.client.runtime.session.entered_session import EnteredSession
 from asyncrevoke.client.runtime.session.membership_guard import NoMembership
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from asyncrevoke.client.core.commit.returned_records import InFlightLimits
@@ -38,7 +43,10 @@ class ShareSession(EnteredSession):
         # A record may be started until its lock passes, whoever is a member.
         self.membership = NoMembership()
         # What the core has returned and poll() has not.
-        self._acquired: list[AcquiredRecord] = []
+        self._acquired: list[Sequence[AcquiredRecord]] = []
+        # Called for each record, and without effects: the driver has nothing to carry out.
+        self._begin = cast("Callable[[float, Record], bool]", core.begin)
+        self._now = parts.driver.now
 
     def start(self) -> None:
         """Begin to connect."""
@@ -88,20 +96,19 @@ class ShareSession(EnteredSession):
     def _result(self) -> PollResult:
         """The records by partition, up to the first unreadable one of each."""
         slices: dict[TopicPartition, list[Record]] = {}
-        later: list[AcquiredRecord] = []
+        later: list[Sequence[AcquiredRecord]] = []
         unreadable: set[TopicPartition] = set()
-        topic, partition = "", -1
-        returned: list[Record] | list[AcquiredRecord] = later
-        for record in self._acquired:
-            # Consecutive records are mostly of one partition.
-            if record.partition != partition or record.topic != topic:
-                topic, partition = record.topic, record.partition
-                of = TopicPartition(topic, partition)
-                returned = later if of in unreadable else slices.setdefault(of, [])
-            returned.append(record)
-            if isinstance(record, UnreadableRecord) and returned is not later:
-                unreadable.add(record.topic_partition)
-                returned = later
+        for records in self._acquired:
+            partition = records[0].topic_partition
+            end = 0 if partition in unreadable else len(records)
+            # The types are compared without a step of Python for each record.
+            if end and UnreadableShareRecord in set(map(type, records)):
+                unreadable.add(partition)
+                end = 1 + next(i for i, r in enumerate(records) if isinstance(r, UnreadableRecord))
+            if end:
+                slices.setdefault(partition, []).extend(records[:end])
+            if end < len(records):
+                later.append(records[end:])
         self._acquired = later
         result = PollResult(slices)
         if self.observers is not None:
@@ -139,7 +146,7 @@ class ShareSession(EnteredSession):
 
     def begin(self, record: Record) -> bool:
         """A handler is about to be called with this record; False if its lock has passed."""
-        return self._driver.call_for_record(self.core.begin, _acquired(record))
+        return self._begin(self._now(), record)
 
     def wait(self, records: Sequence[Record], release_after: float | None = None) -> None:
         """These records wait for the next call of their handler, or are released after so many

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simulation.cluster.network import Connection
 from simulation.invariants.oracle_state import Violation
+from simulation.share.invariants.followed_records import follow
 from simulation.share.invariants.trace_lines import Passed
 from simulation.share.invariants.views import (
     HeldView,
@@ -22,7 +23,7 @@ from simulation.share.invariants.views import (
 )
 
 from asyncrevoke.client.core.io.effects import Effect, Failed, Replied, Send
-from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
+from asyncrevoke.client.core.share.state_table import RecordState
 from asyncrevoke.client.protocol.messages import LEAVE_EPOCH, ErrorCode
 from asyncrevoke.client.protocol.share_messages import (
     OPEN_SESSION,
@@ -37,6 +38,7 @@ from asyncrevoke.testing.fake_kafka.share_partition import LockEnd, OffsetState
 
 if TYPE_CHECKING:
     import hashlib
+    from collections.abc import Sequence
 
     from simulation.share.brokers.share_brokers import ShareBrokers
     from simulation.share.members.share_member import SimulatedShareMember
@@ -44,8 +46,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.share.acquired_records import AcquiredRecord as Acquired
-    from asyncrevoke.client.core.share.acquisition import HeldRecord
-    from asyncrevoke.client.core.share.counts import LockLoss
+    from asyncrevoke.client.core.share.acquisition import Acquisition, HeldRecord
     from asyncrevoke.testing.fake_kafka.clock import Clock
     from asyncrevoke.testing.fake_kafka.share_partition import ShareOffset, SharePartition
 
@@ -175,38 +176,19 @@ class ShareOracle:
         """Follow a new member."""
         view = self.views[member.client] = MemberView(member)
         self._clients[member.member_id] = member.client
-        held = member.core.held
-        add, change, lose, end = held.add, held.change, held.lose, held.acknowledged
 
-        def added(acquisition: Any, records: Any, ranges: Any, deadline: float) -> list[Acquired]:
-            found = add(acquisition, records, ranges, deadline)
-            for record in found:
+        def added(acquisition: Acquisition, records: Sequence[Acquired]) -> None:
+            for record in records:
                 where = acquisition.partition, record.offset
                 view.held[where] = HeldView(
                     record.timestamp, acquisition.node, acquisition.records[record.offset]
                 )
                 self._acquired(member, where, record)
-            return found
 
-        def changed(record: HeldRecord, transition: RecordTransition) -> bool:
-            has_changed = change(record, transition)
-            if has_changed:
-                self._changed(view, record)
-            return has_changed
-
-        def ended(state: RecordState, records: Any) -> None:
-            end(state, records)
-            for record in records:
-                self._changed(view, record)
-
-        def lost(records: Any, loss: LockLoss, why: str) -> None:
+        def loses(why: str) -> None:
             view.why = why
-            lose(records, loss, why)
 
-        # What the core has decided is seen in no other way.
-        followed = {"add": added, "change": changed, "lose": lost, "acknowledged": ended}
-        for name, function in followed.items():
-            setattr(held, name, function)
+        follow(member.core.held, added, partial(self._changed, view), loses)
 
     def _acquired(self, member: SimulatedShareMember, where: Offset, record: Acquired) -> None:
         self._known.add((where, record.timestamp))

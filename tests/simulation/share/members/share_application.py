@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client.core.io.deadline import Deadline
@@ -70,7 +71,7 @@ class ShareApplication:
         for key in core.take_lost():
             if (call := self._calls.get(key)) is not None:
                 self._end(call)
-        for record in self.member.call(core.poll):
+        for record in chain.from_iterable(self.member.call(core.poll)):
             call = Call(record)
             self._calls[record.acquisition, record.offset] = call
             self._ready.append(call)

@@ -40,7 +40,7 @@ from asyncrevoke.client.protocol.messages import ErrorCode
 from asyncrevoke.client.protocol.share_messages import AcquiredRange, ShareAcknowledgeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from asyncrevoke.client.protocol.share_messages import TopicIdPartition
 
@@ -265,19 +265,17 @@ def _first_fetch_of_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _acks_by_offset(patch: pytest.MonkeyPatch) -> None:
-    find = HeldRecords.find
-
-    def by_offset(self: HeldRecords, record: Any) -> HeldRecord | None:
-        found = find(self, record)
-        if found is not None:
-            return found
+    def by_offset(self: HeldRecords, record: Any) -> Iterator[HeldRecord]:
         for acquisition in self._acquisitions.values():
             of = acquisition.topic, acquisition.partition.partition
             if of == (record.topic, record.partition) and record.offset in acquisition.records:
-                return acquisition.records[record.offset]
-        return None
+                yield acquisition.records[record.offset]
 
-    patch.setattr(HeldRecords, "find", by_offset)
+    def find_all(self: HeldRecords, records: Any) -> list[HeldRecord]:
+        found = [self.find(each) or next(by_offset(self, each), None) for each in records]
+        return [each for each in found if each is not None]
+
+    patch.setattr(HeldRecords, "find_all", find_all)
     patch.setattr(ShareCore, "take_lost", _none_lost)
 
 

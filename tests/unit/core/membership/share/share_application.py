@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Application:
             for key in [key for key in self.running if key[1:] == (offset, number)]:
                 self.cancelled.append(key[:2])
                 del self.running[key]
-        self._ready.extend(self.member.call(self.member.core.poll))
+        self._ready.extend(chain.from_iterable(self.member.call(self.member.core.poll)))
         while self._ready:
             record = self._ready.popleft()
             self._begin(record, self.plan(record))
