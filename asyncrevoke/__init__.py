@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.producing.message import Message
     from asyncrevoke.client.producing.producer import Producer
     from asyncrevoke.client.producing.transactions.producer_transaction import ProducerTransaction
+    from asyncrevoke.client.runtime.arrow.arrow_steps import ArrowBatch
     from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.consumer import Consumer, RebalanceListener
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INHERIT",
+    "ArrowBatch",
     "AssignedPartition",
     "AsyncRevokeError",
     "AuthenticationError",
@@ -153,6 +155,7 @@ _ERRORS = "asyncrevoke.client.errors"
 _MODEL = "asyncrevoke.client.model"
 _MODULES = {
     "INHERIT": "asyncrevoke.client.config.inherit",
+    "ArrowBatch": "asyncrevoke.client.runtime.arrow.arrow_steps",
     "AssignedPartition": "asyncrevoke.handlers.lifespans.assigned_partition",
     "BatchError": "asyncrevoke.handlers.policy.batch",
     "BlockingRecord": _MODEL,

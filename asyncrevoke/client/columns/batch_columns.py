@@ -6,7 +6,7 @@ Compiled loops read records if numba is installed, else numpy does."""
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import TopicPartition
 
     Bytes: TypeAlias = NDArray[np.uint8]
-    Reading: TypeAlias = Callable[[TopicPartition, range, Sequence[Buffer]], Iterator["_Rows"]]
+    Reading: TypeAlias = Callable[[TopicPartition, range, Sequence[Buffer]], Iterator["Rows"]]
 
 # About how many bytes an Arrow batch has. Larger ones do not fit into the processor's cache:
 # Spark takes more processor time for their rows.
 _BATCH_BYTES = 5 * 256 * 1024
 
 
-class _Contents(NamedTuple):
+class Contents(NamedTuple):
     """Keys or values: their places in ``data``. ``bounds`` are the begins and the last end of
     contents that lie in sequence."""
 
@@ -38,31 +38,32 @@ class _Contents(NamedTuple):
     bounds: NDArray[np.int32] | None = None
 
     @classmethod
-    def of(cls, data: Bytes, bounds: NDArray[np.int32], null: NDArray[np.bool_]) -> _Contents:
+    def of(cls, data: Bytes, bounds: NDArray[np.int32], null: NDArray[np.bool_]) -> Contents:
         """Contents that lie in sequence."""
         places = bounds.astype(np.int64)
         return cls(data, Places(places[:-1], places[1:], null), bounds)
 
 
-class _Rows(NamedTuple):
-    """Records, ordered by offset."""
+class Rows(NamedTuple):
+    """Records, ordered by offset. ``headers``: whether any record of their batches has some."""
 
     offset: NDArray[np.int64]
     timestamp: NDArray[np.int64]
     timestamp_type: NDArray[np.int32]
-    key: _Contents
-    value: _Contents
+    key: Contents
+    value: Contents
+    headers: bool
 
 
 class BatchColumns:
-    """Makes the columns of a schema that has no ``headers``, for the records of one partition whose
-    offsets are ``wanted``."""
+    """Makes the columns of a schema, for the records of one partition. ``headers`` is a column for
+    records without any."""
 
-    def __init__(self, partition: TopicPartition, wanted: range, names: Sequence[str]) -> None:
+    def __init__(self, partition: TopicPartition, names: Sequence[str]) -> None:
         self._partition = partition
-        self._wanted = wanted
+        self.names = names
         topic, number = pa.scalar(partition.topic), pa.scalar(partition.partition, pa.int32())
-        makers: dict[str, Callable[[_Rows], Array]] = {
+        makers: dict[str, Callable[[Rows], Array]] = {
             "key": lambda rows: _binary(rows.key),
             "value": lambda rows: _binary(rows.value),
             "topic": lambda rows: pa.repeat(topic, len(rows.offset)),
@@ -72,6 +73,7 @@ class BatchColumns:
                 partition, pa.array(rows.offset), pa.array(rows.timestamp)
             ),
             "timestamp_type": lambda rows: pa.array(rows.timestamp_type),
+            "headers": _no_headers,
             "schema_id": lambda rows: _schema_ids(rows.value),
             "payload": lambda rows: _binary(_payloads(rows.value)),
         }
@@ -81,12 +83,22 @@ class BatchColumns:
             keys="key" in names, values=not {"value", "schema_id", "payload"}.isdisjoint(names)
         )
 
-    def rows(self, batches: Sequence[Buffer]) -> Iterator[ArrowRecordBatch]:
-        """The columns of uncompressed batches, for the wanted records. Raises
-        CorruptRecordError for a batch that contradicts itself."""
-        for rows in self._read(self._partition, self._wanted, batches):
-            columns = [make(rows) for make in self._makers]
-            yield from _slices(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+    def slices(self, wanted: range, batches: Sequence[Buffer]) -> Iterator[ArrowRecordBatch]:
+        """The columns of uncompressed batches, for the records with the wanted offsets, in slices
+        of some size. Raises CorruptRecordError for a batch that contradicts itself."""
+        for rows in self.read(wanted, batches):
+            yield from _slices(self.columns(rows))
+
+    def read(self, wanted: range, batches: Sequence[Buffer]) -> Iterator[Rows]:
+        """The records with the wanted offsets, in parts. Raises CorruptRecordError for a batch that
+        contradicts itself. Without numba, they are valid as long as ``batches`` are kept."""
+        return self._read(self._partition, wanted, batches)
+
+    def columns(self, rows: Rows) -> ArrowRecordBatch:
+        """The columns of these records, whose content is copied unless it lies in sequence. Raises
+        UnreadableRecordError for a timestamp beyond microseconds."""
+        columns = [make(rows) for make in self._makers]
+        return cast("ArrowRecordBatch", pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
 def _slices(batch: ArrowRecordBatch) -> Iterator[ArrowRecordBatch]:
@@ -107,36 +119,36 @@ def _reading(*, keys: bool, values: bool) -> Reading:
 
     def compiled(
         partition: TopicPartition, wanted: range, batches: Sequence[Buffer]
-    ) -> Iterator[_Rows]:
+    ) -> Iterator[Rows]:
         for _, rows in in_parts(partition, wanted, batches, read):
-            key, value = _Contents.of(*rows.key), _Contents.of(*rows.value)
-            yield _Rows(rows.offset, rows.timestamp, rows.timestamp_type, key, value)
+            key, value = Contents.of(*rows.key), Contents.of(*rows.value)
+            yield Rows(rows.offset, rows.timestamp, rows.timestamp_type, key, value, rows.headers)
 
     return compiled
 
 
 def _rows_of_fields(
     partition: TopicPartition, wanted: range, batches: Sequence[Buffer]
-) -> Iterator[_Rows]:
+) -> Iterator[Rows]:
     for data, fields in fields_of(partition, wanted, batches):
         content = np.frombuffer(data, np.uint8)
-        key, value = _Contents(content, fields.key), _Contents(content, fields.value)
+        key, value = Contents(content, fields.key), Contents(content, fields.value)
         kinds = fields.timestamp_type.astype(np.int32)
-        yield _Rows(fields.offset, fields.timestamp, kinds, key, value)
+        yield Rows(fields.offset, fields.timestamp, kinds, key, value, fields.headers)
 
 
-def _schema_ids(values: _Contents) -> Array:
+def _schema_ids(values: Contents) -> Array:
     ids, framed = _framing(values)
     return cast("Array", pa.array(ids.astype(np.int32), mask=~framed))
 
 
-def _payloads(values: _Contents) -> _Contents:
+def _payloads(values: Contents) -> Contents:
     _, framed = _framing(values)
     begin, end, _ = values.places
-    return _Contents(values.data, Places(begin + np.where(framed, FRAMING_SIZE, 0), end, ~framed))
+    return Contents(values.data, Places(begin + np.where(framed, FRAMING_SIZE, 0), end, ~framed))
 
 
-def _framing(values: _Contents) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _framing(values: Contents) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The schema ids, and which values have one. See ``registry_framing``."""
     content, (begin, end, null) = values.data, values.places
     framed = ~null & (end - begin >= FRAMING_SIZE)
@@ -150,7 +162,13 @@ def _framing(values: _Contents) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     return ids, framed
 
 
-def _binary(contents: _Contents) -> Array:
+def _no_headers(rows: Rows) -> Array:
+    ends = pa.array(np.zeros(len(rows.offset) + 1, np.int32))
+    kind = cast("Any", ARROW_TYPES["headers"])
+    return cast("Array", pa.ListArray.from_arrays(ends, pa.array([], kind.value_type), type=kind))
+
+
+def _binary(contents: Contents) -> Array:
     """A column of these contents."""
     data, places, bounds = contents
     if bounds is not None:

@@ -67,13 +67,14 @@ class Contents(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Records, ordered by offset."""
+    """Records, ordered by offset. ``headers``: whether any record of their batches has some."""
 
     offset: Numbers
     timestamp: Numbers
     timestamp_type: NDArray[np.int32]
     key: Contents
     value: Contents
+    headers: bool
 
 
 def _compiled(function: F) -> F:
@@ -103,9 +104,18 @@ def read_rows(
     most = _checked(_count(content, first, lengths))
     numbers, kinds = np.empty((2, most), np.int64), np.empty(most, np.int32)
     key, value = (_room(most, wanted * sum(sizes)) for wanted in (keys, values))
-    count = _checked(_read(content, first, lengths, (start, end), numbers, kinds, key, value))
+    headers = np.zeros(1, np.bool_)
+    found = _read(content, first, lengths, (start, end), numbers, kinds, key, value, headers)
+    count = _checked(found)
     offset, timestamp = numbers[:, :count]
-    return Rows(offset, timestamp, kinds[:count], key.first(count), value.first(count))
+    return Rows(
+        offset,
+        timestamp,
+        kinds[:count],
+        key.first(count),
+        value.first(count),
+        bool(headers[0]),
+    )
 
 
 def _checked(count: int) -> int:
@@ -187,9 +197,10 @@ def _read(
     kinds: NDArray[np.int32],
     keys: Contents,
     values: Contents,
+    headers_seen: NDArray[np.bool_],
 ) -> int:
-    """Read batches into these rows: ``numbers`` takes offsets and timestamps. Returns how many rows
-    there are, or a problem."""
+    """Read batches into these rows: ``numbers`` takes offsets and timestamps, ``headers_seen``
+    whether any record has headers. Returns how many rows there are, or a problem."""
     row, offset, stop = 0, -_LARGEST, first
     for size in sizes:
         at, stop = stop, stop + size
@@ -219,6 +230,8 @@ def _read(
             headers, at = _varint(data, value + max(value_size, 0), end)
             if headers < 0 or at > end or (at < end) != (headers > 0):
                 return _FIELDS
+            if headers > 0:
+                headers_seen[0] = True
             if not 0 <= delta <= last_delta or base + delta <= offset:
                 return _ORDER
             offset = base + delta

@@ -80,17 +80,19 @@ def timestamps(partition: TopicPartition, offset: Array, milliseconds: Array) ->
         return cast("Array", pc.cast(pc.cast(milliseconds, _MILLISECONDS), _MICROSECONDS))
     except pa.ArrowInvalid as error:
         given = cast("list[int]", milliseconds.to_pylist())
-        row = next(row for row, given_item in enumerate(given) if not _fits(given_item))
+        row = next(row for row, given_item in enumerate(given) if not fits_microseconds(given_item))
         at: int = offset.to_pylist()[row]
-        why = f"{_misfit(given[row])}: leave out the column timestamp"
+        why = f"{misfit(given[row])}: leave out the column timestamp"
         raise UnreadableRecordError(partition, at, at + 1, why) from error
 
 
-def _fits(milliseconds: int) -> bool:
+def fits_microseconds(milliseconds: int) -> bool:
+    """Whether a timestamp column can have this time."""
     return -_LARGEST <= milliseconds <= _LARGEST
 
 
-def _misfit(milliseconds: int) -> str:
+def misfit(milliseconds: int) -> str:
+    """Why a timestamp column cannot have this time."""
     return (
         f"its timestamp {milliseconds} is beyond the largest that has microseconds in Arrow, "
         f"{_LARGEST} milliseconds since the epoch"
@@ -106,7 +108,9 @@ def _timestamps(records: Records) -> Array:
 
 
 def _timestamps_or_null(records: Records) -> Array:
-    given = [record.timestamp if _fits(record.timestamp) else None for record in records]
+    given = [
+        record.timestamp if fits_microseconds(record.timestamp) else None for record in records
+    ]
     times = pc.cast(pa.array(given, pa.int64()), _MILLISECONDS)
     return cast("Array", pc.cast(times, _MICROSECONDS))
 
@@ -116,8 +120,8 @@ def _unreadable_or_beyond(records: Records) -> Array:
     last = records[-1]
     why: list[dict[str, object] | None] = [
         None
-        if _fits(record.timestamp)
-        else {"next_offset": record.offset + 1, "reason": _misfit(record.timestamp)}
+        if fits_microseconds(record.timestamp)
+        else {"next_offset": record.offset + 1, "reason": misfit(record.timestamp)}
         for record in records
     ]
     if isinstance(last, UnreadableRecord):

@@ -71,13 +71,15 @@ class Places(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """The fields of records, ordered by offset."""
+    """The fields of records, ordered by offset. ``headers``: whether any record of their batches
+    has some."""
 
     offset: Numbers
     timestamp: Numbers
     timestamp_type: Numbers
     key: Places
     value: Places
+    headers: bool
 
 
 def fields_of(
@@ -196,6 +198,7 @@ def read_fields(data: Joined, first: int, sizes: Sequence[int], start: int, end:
         kind[wanted],
         key.part(wanted),
         value.part(wanted),
+        bool((headers > 0).any()),
     )
 
 

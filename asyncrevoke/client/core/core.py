@@ -54,7 +54,7 @@ from asyncrevoke.client.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
@@ -63,7 +63,8 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
     from asyncrevoke.client.core.partition.reader_records import RecordReader
-    from asyncrevoke.client.protocol.records import RecordDecoder
+    from asyncrevoke.client.core.poll.large_polls import LargePoll
+    from asyncrevoke.client.protocol.records import RecordBatch, RecordDecoder
 
 
 class Core:
@@ -325,6 +326,7 @@ class Core:
         records_first: bool = False,
         until_moved: bool = False,
         reader: RecordReader | None = None,
+        large: LargePoll | None = None,
     ) -> PollResult | None:
         """Return records, revocations and losses; None if there are none yet: call again.
 
@@ -339,11 +341,12 @@ class Core:
 
         With ``records_first``, if there are records, fetches are left for :meth:`plan_owed`, which
         is to be called soon. With a ``reader`` the user gets the records one by one, see
-        :mod:`.reader_records`.
+        :mod:`.reader_records`. ``large`` says how many records to return in place of
+        ``max_poll_records``, and how long to wait for them.
         """
         self.owes_plan = False
         result = self.poller.poll(
-            now, max_records, expired=expired, until_moved=until_moved, reader=reader
+            now, max_records, expired=expired, until_moved=until_moved, reader=reader, large=large
         )
         self.owes_plan = records_first and result is not None and bool(result.by_partition())
         return result
@@ -352,6 +355,21 @@ class Core:
         """From now on return an ``UnreadableRecord``, as the last record of its partition, instead
         of raising UnreadableRecordError."""
         self.fetcher.collector.deliver_unreadable()
+
+    def decode_by(
+        self,
+        _now: float,
+        decode: RecordDecoder,
+        grouped: Callable[[Sequence[RecordBatch]], Sequence[RecordBatch]],
+        records: int,
+    ) -> None:
+        """Decode batches by ``decode`` from now on, and those that were fetched before as
+        ``grouped`` puts them together. Buffer enough for polls that take so many ``records``."""
+        self.fetcher.collector.decode_by(decode)
+        for instance in self.assignment.live():
+            if instance.buffer is not None:
+                instance.buffer.group(grouped)
+        self.fetcher.memory.poll_at_once(records)
 
     def poll_for_handlers(self) -> None:
         """Handlers take the records, also unreadable ones: polls return more than

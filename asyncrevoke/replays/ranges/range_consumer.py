@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, cast
 
+from asyncrevoke.client.errors import ConsumerClosedError
+from asyncrevoke.client.runtime.arrow.arrow_steps import ArrowSteps
 from asyncrevoke.client.runtime.session.open_session import open_session
 from asyncrevoke.consumer import Consumer
 
@@ -12,9 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig, ConsumerOptions
+    from asyncrevoke.client.core.poll.large_polls import LargePoll
     from asyncrevoke.client.core.queries.offset_queries import TopicDescription
-    from asyncrevoke.client.model import TopicPartition
+    from asyncrevoke.client.model import PollResult, TopicPartition
     from asyncrevoke.client.producing.record_producer import RecordProducer
+    from asyncrevoke.client.runtime.arrow.arrow_options import ArrowOptions
     from asyncrevoke.client.runtime.session.session import Session
 
 
@@ -51,6 +55,21 @@ class RangeConsumer(Consumer):
     def wall_clock(self) -> Callable[[], float]:
         """Returns the time that written records get, in seconds since the epoch."""
         return self._entered().wall_clock
+
+    def arrow_steps(self, options: ArrowOptions) -> ArrowSteps:
+        """Makes Arrow batches of steps."""
+        return ArrowSteps(self._entered(), options)
+
+    async def poll_columns(
+        self,
+        timeout: float,  # noqa: ASYNC109 - a result, not an error, ends it
+        large: LargePoll,
+    ) -> PollResult:
+        """One step, as :meth:`poll`, that is to become Arrow batches."""
+        result = await self._reading().step(timeout, large=large)
+        if result is None:
+            raise ConsumerClosedError("the consumer is stopping: there are no further records")
+        return result
 
     def fetch_until(self, ends: Mapping[TopicPartition, int]) -> None:
         """Fetch these assigned partitions only up to these offsets, so that no fetch waits at the

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from asyncrevoke.client.core.poll.large_polls import LargePoll
     from asyncrevoke.client.model import PollResult, TopicPartition
     from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 
@@ -50,7 +51,9 @@ class Reader:
         for partition, start in self.positions.items():
             self._consumer.seek(partition, start)
 
-    async def next(self, most: int | None = None) -> PollResult | None:
+    async def next(
+        self, most: int | None = None, large: LargePoll | None = None
+    ) -> PollResult | None:
         """The next records, some perhaps beyond the ends, or lost partitions. None if there was no
         progress in time. Call it while ``left`` is not empty; it returns no records only after
         reaching all ends.
@@ -61,12 +64,16 @@ class Reader:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._no_progress_timeout
         while True:
-            step = await self._consumer.poll(min(_STEP, self._no_progress_timeout), most)
+            wait = min(_STEP, self._no_progress_timeout)
+            if large is None:
+                step = await self._consumer.poll(wait, most)
+            else:
+                step = await self._consumer.poll_columns(wait, large)
             if step.lost:
                 return step
             if self._moved():
                 deadline = loop.time() + self._no_progress_timeout
-            if step.records or not self.left:
+            if step.by_partition() or not self.left:
                 return step
             if loop.time() > deadline:
                 return None

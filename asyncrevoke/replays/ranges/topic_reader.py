@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Unpack
 
 from asyncrevoke.client.config import ConsumerConfig, ConsumerOptions
 from asyncrevoke.client.config.checks import time_ago
@@ -19,12 +19,15 @@ from asyncrevoke.client.errors import (
 )
 from asyncrevoke.client.model import PollResult, Record, TopicPartition
 from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.runtime.arrow.arrow_options import ArrowOptions
 from asyncrevoke.client.runtime.session.partition_calls import to_timestamp
 from asyncrevoke.replays.ranges.range_consumer import RangeConsumer, consumer_of
 from asyncrevoke.replays.ranges.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from asyncrevoke.client.core.poll.large_polls import LargePoll
 
 
 Moment: TypeAlias = datetime | timedelta
@@ -32,6 +35,7 @@ Moment: TypeAlias = datetime | timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSET = attrgetter("offset")
+_OUTSIDE = "a TopicReader is used inside `async with`"
 
 
 class TopicReader:
@@ -126,11 +130,34 @@ class TopicReader:
 
     async def __anext__(self) -> PollResult:
         """The next records."""
+        step = await self._next()
+        if step is None:
+            raise StopAsyncIteration
+        return step
+
+    async def arrow_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        max_records: int | None = None,
+        max_wait: float = 0.0,
+    ) -> AsyncGenerator[Any]:
+        """The records in columns: each step gives a ``pyarrow.RecordBatch``. See
+        :meth:`Consumer.arrow_batches` for the options, and what a step returns."""
+        if self._consumer is None:
+            raise IllegalStateError(_OUTSIDE)
+        steps = self._consumer.arrow_steps(ArrowOptions(columns, max_records, max_wait))
+        large = await steps.prepare()
+        while (step := await self._next(large)) is not None:
+            for batch in steps.batches(step):
+                yield batch.records
+
+    async def _next(self, large: LargePoll | None = None) -> PollResult | None:
+        """The next records; None at the end."""
         reader = self._reader
         if reader is None:
-            raise IllegalStateError("a TopicReader is used inside `async with`")
+            raise IllegalStateError(_OUTSIDE)
         while reader.left:
-            step = await reader.next()
+            step = await reader.next(large=large)
             if step is None:
                 raise RequestTimeoutError(reader.no_progress())
             if step.lost:
@@ -142,7 +169,7 @@ class TopicReader:
             }
             if slices:
                 return PollResult(slices)
-        raise StopAsyncIteration
+        return None
 
     async def _find_ranges(self, consumer: RangeConsumer) -> dict[TopicPartition, range]:
         described = await consumer.describe_topics(self.topics)

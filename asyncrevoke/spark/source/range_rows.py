@@ -102,8 +102,6 @@ class RangeRows:
         for read in read_ahead(reader, reader.read_batches):
             for read_range, batches in read:
                 if read_range not in in_batches:
-                    wanted = range(read_range.start, read_range.end)
-                    in_batches[read_range] = BatchColumns(
-                        read_range.topic_partition, wanted, self._columns
-                    )
-                yield from in_batches[read_range].rows(batches)
+                    in_batches[read_range] = BatchColumns(read_range.topic_partition, self._columns)
+                wanted = range(read_range.start, read_range.end)
+                yield from in_batches[read_range].slices(wanted, batches)

@@ -38,7 +38,7 @@ from asyncrevoke.client.protocol.unpacking import unpack
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
 _PREFIX = struct.Struct(">Bq")
 _READ_COMMITTED = 1
@@ -326,7 +326,7 @@ class Batches:
             assert _decoded(cut_out) == plain
             assert view is None or _decoded(view) == plain
 
-    def _compare(self, raw: bytes, records: list[Record], limit: int) -> None:
+    def _compare(self, raw: bytes, records: Sequence[Record], limit: int) -> None:
         parser = _DefaultRecordBatchPy(unpack(raw, limit))
         oracle = cast("list[_Oracle]", list(iter(parser)))
         assert [
@@ -344,7 +344,7 @@ class Batches:
             if buffer.awaits_decoding:
                 batch = buffer.start_background_decode()
                 try:
-                    decoded: list[Record] | CorruptBatch = batch.decode(*_PARTITION, 1, at)
+                    decoded: Sequence[Record] | CorruptBatch = batch.decode(*_PARTITION, 1, at)
                 except CorruptBatch as error:
                     decoded = error
                 assert buffer.set_decoded(batch, decoded)
@@ -407,7 +407,7 @@ def _decoded(batch: RecordBatch) -> list[tuple[object, ...]] | type[CorruptBatch
     ]
 
 
-def _taken(buffer: RecordBuffer, *, unreadable: bool) -> list[Record] | CorruptRecordError:
+def _taken(buffer: RecordBuffer, *, unreadable: bool) -> Sequence[Record] | CorruptRecordError:
     try:
         return buffer.take(3, unreadable=unreadable)
     except CorruptRecordError as error:

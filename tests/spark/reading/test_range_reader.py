@@ -61,12 +61,9 @@ async def offsets(
         ) as batch_reader:
             while read := await batch_reader.read_batches():
                 for read_range, batches in read:
-                    columns = BatchColumns(
-                        read_range.topic_partition,
-                        range(read_range.start, read_range.end),
-                        ["offset"],
-                    )
-                    for rows in columns.rows(batches):
+                    columns = BatchColumns(read_range.topic_partition, ["offset"])
+                    offsets = range(read_range.start, read_range.end)
+                    for rows in columns.slices(offsets, batches):
                         yield rows.column("offset").to_pylist()
         return
     async with RangeReader(

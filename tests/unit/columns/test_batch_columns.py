@@ -97,7 +97,7 @@ def by_column(data: bytes, wanted: range = EVERYTHING) -> list[dict[str, Any]]:
         if record.value is not None
     ]
     return [
-        row for rows in BatchColumns(PARTITION, wanted, NAMES).rows(whole) for row in pylist(rows)
+        row for rows in BatchColumns(PARTITION, NAMES).slices(wanted, whole) for row in pylist(rows)
     ]
 
 
@@ -163,8 +163,8 @@ def test_the_batches_of_an_arrow_batch_are_within_both_limits_and_all_are_read(
     monkeypatch.setattr(record_fields, limit, most)
     rows: list[Given] = [(1_700_000_000_000, b"key", b"value of 34 bytes, as all the rest", [])] * 3
     batches = [batch(rows, n * 3) for n in range(40)]
-    columns = BatchColumns(PARTITION, EVERYTHING, NAMES)
-    offsets = [row.column("offset").to_pylist() for row in columns.rows(batches)]
+    columns = BatchColumns(PARTITION, NAMES)
+    offsets = [row.column("offset").to_pylist() for row in columns.slices(EVERYTHING, batches)]
     assert len(offsets) == parts
     assert [offset for part in offsets for offset in part] == list(range(120))
 
@@ -173,15 +173,15 @@ def test_large_columns_are_passed_on_in_slices_with_all_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows: list[Given] = [(1_700_000_000_000, b"key", bytes(1000), [])] * 90
-    columns = BatchColumns(PARTITION, EVERYTHING, NAMES)
-    (whole,) = columns.rows([batch(rows), batch(rows, 90)])
+    columns = BatchColumns(PARTITION, NAMES)
+    (whole,) = columns.slices(EVERYTHING, [batch(rows), batch(rows, 90)])
     monkeypatch.setattr(batch_columns, "_BATCH_BYTES", 20_000)
-    slices = list(columns.rows([batch(rows), batch(rows, 90)]))
+    slices = list(columns.slices(EVERYTHING, [batch(rows), batch(rows, 90)]))
     row = whole.nbytes / whole.num_rows
     assert max(part.nbytes for part in slices) < 20_000 + 2 * row < whole.nbytes
     assert pa.Table.from_batches(slices).equals(pa.Table.from_batches([whole]))
     monkeypatch.setattr(batch_columns, "_BATCH_BYTES", 10)
-    assert [each.num_rows for each in columns.rows([batch(rows)])] == [1] * 90
+    assert [each.num_rows for each in columns.slices(EVERYTHING, [batch(rows)])] == [1] * 90
 
 
 def test_batches_of_any_content_are_read_in_several_arrow_batches(
@@ -264,7 +264,7 @@ def test_a_timestamp_beyond_microseconds_is_an_error_that_names_its_record(time:
             columns(seal(data))
         assert error.value.next_offset == 2
     names = [name for name in NAMES if name != "timestamp"]
-    (rows,) = BatchColumns(PARTITION, EVERYTHING, names).rows([seal(data)])
+    (rows,) = BatchColumns(PARTITION, names).slices(EVERYTHING, [seal(data)])
     assert pylist(rows)[0]["value"] == b"a"
     # The column unreadable can say it.
     records = decoded(batch([(5, b"k", b"b", [])]) + seal(data))
@@ -284,7 +284,7 @@ def test_timestamps_up_to_the_largest_in_microseconds_are_read(time: int) -> Non
     micros = [
         pc.cast(rows.column("timestamp"), pa.int64()).to_pylist()
         for rows in (
-            *BatchColumns(PARTITION, EVERYTHING, ["timestamp"]).rows([sealed]),
+            *BatchColumns(PARTITION, ["timestamp"]).slices(EVERYTHING, [sealed]),
             RecordColumns(["timestamp"]).batch(decoded(sealed)),
         )
     ]
@@ -333,8 +333,8 @@ def test_corrupt_batches_are_rejected_or_read_as_the_parser_of_records_does() ->
 @pytest.mark.parametrize("names", [["key"], ["value"], ["payload"], ["schema_id"], ["offset"]])
 def test_one_column_is_the_same_as_with_all_others(names: list[str]) -> None:
     data = batch(framed(some(random.Random(7), 50)))
-    whole = list(BatchColumns(PARTITION, EVERYTHING, NAMES).rows([data]))
-    alone = list(BatchColumns(PARTITION, EVERYTHING, names).rows([data]))
+    whole = list(BatchColumns(PARTITION, NAMES).slices(EVERYTHING, [data]))
+    alone = list(BatchColumns(PARTITION, names).slices(EVERYTHING, [data]))
     assert pa.Table.from_batches(alone).equals(pa.Table.from_batches(whole).select(names))
 
 
@@ -343,7 +343,7 @@ def test_a_batch_that_declares_more_records_than_it_has_room_for_is_rejected(cou
     data = bytearray(batch([(5, b"key", b"value", [])]))
     struct.pack_into(">i", data, 57, count)
     with pytest.raises(CorruptRecordError, match="do not fill"):
-        list(BatchColumns(PARTITION, EVERYTHING, NAMES).rows([bytes(data)]))
+        list(BatchColumns(PARTITION, NAMES).slices(EVERYTHING, [bytes(data)]))
 
 
 def test_compiled_loops_read_and_write_within_bounds(

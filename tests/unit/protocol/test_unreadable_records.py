@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from wire.frames.corrupt_records import fetched
@@ -24,20 +25,23 @@ from asyncrevoke.client.protocol.records import (
     decode_batches,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 TP = TopicPartition("t", 0)
 EMPTY: Header = (b"", b"")
 
 
-def read(data: bytes, from_offset: int = 0, limit: int = LARGEST_UNPACKED) -> list[Record]:
+def read(data: bytes, from_offset: int = 0, limit: int = LARGEST_UNPACKED) -> Sequence[Record]:
     (batch,) = decode_batches(fetched(data), read_committed=False, limit=limit)
     return batch.decode("t", 0, 7, from_offset)
 
 
-def readable(records: list[Record]) -> list[int]:
+def readable(records: Sequence[Record]) -> list[int]:
     return [each.offset for each in records if not isinstance(each, UnreadableRecord)]
 
 
-def unreadable(records: list[Record]) -> dict[int, str]:
+def unreadable(records: Sequence[Record]) -> dict[int, str]:
     return {each.offset: each.detail for each in records if isinstance(each, UnreadableRecord)}
 
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.core import Core
     from asyncrevoke.client.core.io.deadline import Deadline
     from asyncrevoke.client.core.partition.reader_records import RecordReader
+    from asyncrevoke.client.core.poll.large_polls import LargePoll
     from asyncrevoke.client.model import BlockingRecord
     from asyncrevoke.client.runtime.hooks.recorders import SessionRecorder
 
@@ -147,6 +148,7 @@ class ScriptedCore:
         records_first: bool = False,
         until_moved: bool = False,
         reader: RecordReader | None = None,
+        large: LargePoll | None = None,
     ) -> PollResult | None:
         if not self._polling:
             self._polling = True

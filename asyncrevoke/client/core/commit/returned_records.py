@@ -217,7 +217,7 @@ class ReturnedRecords:
         self._outbox.set_timer(_FULL_TIMER, now + 6 * _FULL_AFTER, self._warn_at_limit)
 
     def deliver(
-        self, partition: TopicPartition, records: list[Record], *, tracked: bool = False
+        self, partition: TopicPartition, records: Sequence[Record], *, tracked: bool = False
     ) -> PartitionInstance:
         """A poll returns these records of one partition; ``tracked``: one by one in any mode."""
         instance = self._assignment.get(partition)

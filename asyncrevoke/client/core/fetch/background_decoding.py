@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asyncrevoke.client.core.fetch.cursor import PartitionCursor
     from asyncrevoke.client.core.fetch.memory_budget import MemoryBudget
     from asyncrevoke.client.core.io.outbox import Outbox
@@ -83,7 +85,7 @@ class BackgroundDecoding:
         buffer: RecordBuffer,
         batch: RecordBatch,
         _now: float,
-        records: list[Record] | CorruptBatch,
+        records: Sequence[Record] | CorruptBatch,
     ) -> None:
         del self._running[cursor]
         if cursor.removed:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.fetch.cursor import FollowUp, PartitionCursor, Taken
+from asyncrevoke.client.record_parts import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.client.core.fetch.fetcher import Fetcher
     from asyncrevoke.client.core.fetch.reactions import FetchReactions
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.core.partition.record_buffer import RecordBuffer, SoughtTime
     from asyncrevoke.client.model import Record, TopicPartition
+    from asyncrevoke.client.protocol.records import RecordDecoder
 
 
 class FairShare:
@@ -48,7 +50,7 @@ class FairShare:
 
     def take(
         self, limit: int
-    ) -> tuple[dict[TopicPartition, list[Record]], list[tuple[PartitionCursor, Taken]]]:
+    ) -> tuple[dict[TopicPartition, Sequence[Record]], list[tuple[PartitionCursor, Taken]]]:
         """Take up to ``limit`` records in fair shares; partitions in the order in which they were
         served. The second value has the results from which something follows.
 
@@ -56,7 +58,7 @@ class FairShare:
         their place without giving.
         """
         ring = self._ring
-        taken: dict[TopicPartition, list[Record]] = {}
+        taken: dict[TopicPartition, Sequence[Record]] = {}
         to_follow: list[tuple[PartitionCursor, Taken]] = []
         waiting = iter(list(ring.items()))
         active: list[tuple[TopicPartition, PartitionCursor]] = []
@@ -83,10 +85,7 @@ class FairShare:
                 result = source.take(share + 1 if more else share)
                 if records := result.records:
                     limit -= len(records)
-                    if key in taken:
-                        taken[key] += records
-                    else:
-                        taken[key] = records
+                    taken[key] = joined(taken[key], records) if key in taken else records
                     # To the end of the ring.
                     del ring[key]
                     ring[key] = source
@@ -138,6 +137,18 @@ class RecordCollector:
         of reporting UnreadableRecordError."""
         self.unreadable = True
 
+    def decode_by(self, decode: RecordDecoder) -> None:
+        """Records of responses from now on are decoded by ``decode``."""
+        self._responses.decode_by(decode)
+
+    @property
+    def has_full_buffer(self) -> bool:
+        """Whether a partition is not fetched before some of its records are collected."""
+        return any(
+            not (cursor.filling or cursor.empty) and cursor.is_active
+            for cursor in self._cursors.values()
+        )
+
     def add(self, cursor: PartitionCursor) -> None:
         """Collect from it, if it has records."""
         if not cursor.empty:
@@ -154,8 +165,8 @@ class RecordCollector:
         self.remove(cursor)
 
     def leave_out_older(
-        self, instance: PartitionInstance, buffer: RecordBuffer, records: list[Record]
-    ) -> list[Record]:
+        self, instance: PartitionInstance, buffer: RecordBuffer, records: Sequence[Record]
+    ) -> Sequence[Record]:
         """Those of these records that follow the first one at or after the time by which the broker
         was asked for the position. Logged once."""
         sought = buffer.time_sought
@@ -195,7 +206,7 @@ class RecordCollector:
         self.round += 1
         return self._ring.ready()
 
-    def collect(self, now: float, limit: int) -> dict[TopicPartition, list[Record]]:
+    def collect(self, now: float, limit: int) -> dict[TopicPartition, Sequence[Record]]:
         """Take up to ``limit`` records in fair shares (KIP-41). Only moves the buffers."""
         self._responses.polled()
         self.round += 1

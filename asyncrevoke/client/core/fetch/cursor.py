@@ -96,7 +96,7 @@ class FollowUp(Enum):
 class Taken(Value, frozen=True):
     """What a poll has taken from one partition; ``has_more``: whether its buffer has more."""
 
-    records: list[Record]
+    records: Sequence[Record]
     has_more: bool
     follow_up: tuple[FollowUp, ...] = ()
 

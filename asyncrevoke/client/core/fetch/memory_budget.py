@@ -97,6 +97,7 @@ class MemoryBudget:
         self._oversized: set[TopicPartition] = set()
         # Partitions with buffered bytes.
         self._holders = 0
+        self._at_once = config.max_poll_records
         self.share(1, 1)
 
     def share(self, partitions: int, nodes: int) -> None:
@@ -111,7 +112,7 @@ class MemoryBudget:
         sharers = max(min(self._partitions, self._holders + 1), 1)
         config = self._config
         memory = config.buffer_memory // sharers
-        self._low = max(1, -(-_PREFETCH * config.max_poll_records // sharers))
+        self._low = max(1, -(-_PREFETCH * self._at_once // sharers))
         # The next fetch is sent when half of a response is used, or small records would leave the
         # application waiting for the broker each time.
         self._low_bytes = min(config.max_partition_fetch_bytes // 2, memory // 4)
@@ -155,6 +156,16 @@ class MemoryBudget:
     def records_in(self, size: int) -> int:
         """About how many buffered records have ``size`` bytes together, by the average record."""
         return size * self._records // self._buffered if self._buffered else 0
+
+    @property
+    def records(self) -> int:
+        """Records in the buffers of partitions, an estimate."""
+        return self._records
+
+    def poll_at_once(self, records: int) -> None:
+        """Polls take so many records from now on: buffer enough for the next ones."""
+        self._at_once = records
+        self._set_marks()
 
     @property
     def used(self) -> int:

@@ -244,6 +244,10 @@ class FetchResponses:
 
         self._log.watch(now, _stall_key(cursor), log_events.WAITING_TO_FETCH, fields)
 
+    def decode_by(self, decode: RecordDecoder) -> None:
+        """Decode records of responses from now on by ``decode``."""
+        self._decode = decode
+
     def forget(self, cursor: PartitionCursor) -> None:
         """It is no longer fetched."""
         if cursor.nothing_fetched:

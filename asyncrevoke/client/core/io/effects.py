@@ -16,7 +16,7 @@ from asyncrevoke.client.printable import host_and_port
 from asyncrevoke.client.protocol.records import CorruptBatch, RecordBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from asyncrevoke.client.protocol.messages import Request, Response
 
@@ -305,7 +305,7 @@ class BatchDecoded(Value, frozen=True):
     """The records of a ``DecodeBatch``, or the error."""
 
     request_id: int
-    records: list[Record] | CorruptBatch
+    records: Sequence[Record] | CorruptBatch
 
 
 class Computed(Value, frozen=True):

@@ -6,7 +6,7 @@ timer: what happens next is read where they are given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar, cast
 
 from asyncrevoke.client import log_events
@@ -45,7 +45,7 @@ from asyncrevoke.client.protocol.records import CorruptBatch, RecordBatch
 Reply: TypeAlias = Response | Failed
 OnReply: TypeAlias = Callable[[float, Reply], None]
 OnBackgroundReply: TypeAlias = Callable[[float, float, Reply], None]
-OnDecoded: TypeAlias = Callable[[float, list[Record] | CorruptBatch], None]
+OnDecoded: TypeAlias = Callable[[float, Sequence[Record] | CorruptBatch], None]
 OnTimer: TypeAlias = Callable[[float], None]
 OnComputed: TypeAlias = Callable[[float, object], None]
 

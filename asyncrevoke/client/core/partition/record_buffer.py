@@ -7,18 +7,21 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.errors import CorruptRecordError, UnreadableRecordError
-from asyncrevoke.client.model import Record, TopicPartition, UnreadableRecord
+from asyncrevoke.client.model import TopicPartition, UnreadableRecord
 from asyncrevoke.client.protocol.records import (
     CorruptBatch,
+    DecodeSingly,
     PartlyUnreadable,
     RecordBatch,
     UnreadableBatch,
 )
+from asyncrevoke.client.record_parts import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.core.partition.completion_map import CompletionMap, Run
+    from asyncrevoke.client.model import Record
 
 
 # A batch that unpacks to more takes some milliseconds to decode. Uncompressed batches are smaller
@@ -75,14 +78,14 @@ class RecordBuffer:
         self.size = self.viewed = 0
         # The first batch is the open one if ``_decoded`` holds its records.
         self._batches: deque[tuple[RecordBatch, int]] = deque()
-        self._decoded: list[Record] | None = None
+        self._decoded: Sequence[Record] | None = None
         self._cursor = 0
         # Indices in ``_decoded`` of unreadable records.
         self._unreadable: list[int] = []
         self._open_size = 0
         self.awaits_decoding = False
         # The first batch as decoded in a thread, and what ``size`` counts for it then.
-        self._decoded_elsewhere: list[Record] | CorruptBatch | None = None
+        self._decoded_elsewhere: Sequence[Record] | CorruptBatch | None = None
         self._counted = 0
 
     def __repr__(self) -> str:
@@ -130,7 +133,7 @@ class RecordBuffer:
         due_to: Callable[[Sequence[Record], int, int], int] | None = None,
         *,
         unreadable: bool = False,
-    ) -> list[Record]:
+    ) -> Sequence[Record]:
         """Up to ``limit`` records of one leader epoch, in offset order; empty if the batches turn
         out to have none.
 
@@ -139,7 +142,7 @@ class RecordBuffer:
         With ``unreadable`` an UnreadableRecord is returned instead, as the last one.
         ``due_to(records, first, end)`` may end it earlier, at the index that it returns.
         """
-        taken: list[Record] = []
+        taken: Sequence[Record] = []
         epoch = -1
         while limit > 0 and self._batches:
             batch, _ = self._batches[0]
@@ -151,6 +154,9 @@ class RecordBuffer:
                     break
                 try:
                     decoded = self._open(batch)
+                except DecodeSingly as error:
+                    self._replace_first(error.batches)
+                    continue
                 except CorruptBatch as error:
                     if taken:
                         break
@@ -170,10 +176,7 @@ class RecordBuffer:
                 end = due_to(decoded, cursor, end)
             if end > cursor:
                 part = decoded if end - cursor == len(decoded) else decoded[cursor:end]
-                if taken:
-                    taken += part
-                else:
-                    taken = part
+                taken = joined(taken, part) if taken else part
                 limit -= end - cursor
                 self.buffered -= end - cursor
                 self.leader_epoch = batch.leader_epoch
@@ -185,7 +188,7 @@ class RecordBuffer:
         return taken
 
     def _to_unreadable(
-        self, decoded: list[Record], cursor: int, end: int, *, returned: bool
+        self, decoded: Sequence[Record], cursor: int, end: int, *, returned: bool
     ) -> int:
         """Where to end before the next unreadable record, or after it if it is ``returned``. Moves
         the position to that record if it is the next."""
@@ -212,7 +215,7 @@ class RecordBuffer:
             self.size += self._counted - batch.size
         return batch
 
-    def set_decoded(self, batch: RecordBatch, decoded: list[Record] | CorruptBatch) -> bool:
+    def set_decoded(self, batch: RecordBatch, decoded: Sequence[Record] | CorruptBatch) -> bool:
         """Store the decoded batch; False if the buffer no longer waits for it."""
         if not self.awaits_decoding or self._batches[0][0] is not batch:
             return False
@@ -249,7 +252,7 @@ class RecordBuffer:
         both may have, and ends at ``end`` there."""
         return min([end, *(first for other, first in self._epochs if other > epoch)])
 
-    def _open(self, batch: RecordBatch) -> list[Record]:
+    def _open(self, batch: RecordBatch) -> Sequence[Record]:
         counted = self._counted or batch.size
         decoded = self._decoded_elsewhere
         try:
@@ -299,8 +302,8 @@ class RecordBuffer:
         )
 
     def _without_completed(
-        self, finished: CompletionMap, decoded: list[Record], leader_epoch: int
-    ) -> list[Record]:
+        self, finished: CompletionMap, decoded: Sequence[Record], leader_epoch: int
+    ) -> Sequence[Record]:
         runs = finished.runs
         if decoded[0].offset >= runs[-1][1]:
             self.completed_earlier = None
@@ -318,6 +321,37 @@ class RecordBuffer:
                 kept.append(record)
         self.skipped_completed += len(decoded) - len(kept)
         return kept
+
+    def group(self, grouped: Callable[[Sequence[RecordBatch]], Sequence[RecordBatch]]) -> None:
+        """Decode the batches that are not decoded yet as ``grouped`` puts them together."""
+        first = self._decoded is not None or self._decoded_elsewhere is not None
+        kept = [self._batches.popleft()] if first or self.awaits_decoding else []
+        waiting = [batch for batch, _ in self._batches]
+        self.buffered -= sum(estimate for _, estimate in self._batches)
+        self._batches = deque(kept)
+        for batch in grouped(waiting):
+            wanted = batch.next_offset - max(batch.base_offset, self.position)
+            self._batches.append((batch, min(batch.count, wanted)))
+            self.buffered += self._batches[-1][1]
+        if not kept:
+            self._skip_empty()
+
+    def _replace_first(self, batches: Sequence[RecordBatch]) -> None:
+        """Replace the first batch by those that it consists of."""
+        batch, estimate = self._batches.popleft()
+        self.size -= self._counted or batch.size
+        self.buffered -= estimate
+        self._decoded_elsewhere = None
+        self._counted = 0
+        for single in reversed(batches):
+            if single.next_offset <= self.position:
+                break
+            wanted = single.next_offset - max(single.base_offset, self.position)
+            estimate = min(single.count, wanted)
+            self._batches.appendleft((single, estimate))
+            self.size += single.size
+            self.buffered += estimate
+        self._skip_empty()
 
     def _close(self, batch: RecordBatch) -> None:
         self._batches.popleft()

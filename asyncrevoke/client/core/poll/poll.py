@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.partition.instance import InstanceState
+from asyncrevoke.client.core.poll.large_polls import LargePoll, LargePolls
 from asyncrevoke.client.errors import LogTruncationError, NoOffsetError, OffsetOutOfRangeError
 from asyncrevoke.client.model import PollResult
+from asyncrevoke.client.record_parts import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -152,6 +154,7 @@ class Poller:
         self._errors = errors
         self.fatal: FatalError | None = None
         self._for_handlers = False
+        self._large_polls = LargePolls(outbox, fetcher)
         self._polling = False
         self._started_at = 0.0
         self._tick_fired = False
@@ -171,6 +174,7 @@ class Poller:
         expired: bool,
         until_moved: bool = False,
         reader: RecordReader | None = None,
+        large: LargePoll | None = None,
     ) -> PollResult | None:
         """See :meth:`Core.poll`."""
         if self._polling:
@@ -188,9 +192,10 @@ class Poller:
         if reader is not None and not self._revocation.at_barrier:
             # A partition that is being revoked may be released when the next record is taken.
             max_records = 1
-        slices = self._collect(now, max_records, reader)
-        news = self._revocation.has_news or bool(self._assignment.lost)
-        if not (slices or news):
+        slices: dict[TopicPartition, Sequence[Record]] = {}
+        if large is None or expired or self._has_news or not self._large_polls.waits(now, large):
+            slices = self._collect(now, max_records, reader, large)
+        if not (slices or self._has_news):
             self._raise_error(waiting=True)
             moved = until_moved and self._position_passed
             if not (expired or moved or self._tick_due(now)):
@@ -201,8 +206,13 @@ class Poller:
         to_be_revoked = self._revocation.announce()
         self._polling = self._position_passed = False
         self._outbox.cancel_timer(_TICK_TIMER)
+        self._large_polls.end()
         self._idle_from(now)
         return PollResult(slices, to_be_revoked, lost)
+
+    @property
+    def _has_news(self) -> bool:
+        return self._revocation.has_news or bool(self._assignment.lost)
 
     def poll_for_handlers(self) -> None:
         """Handlers take the records from now on."""
@@ -220,6 +230,7 @@ class Poller:
         self._polling = True
         self._started_at = now
         self._tick_fired = False
+        self._large_polls.begin()
         self.idle_since = None
         self._assignment.take_back()
         self._reactions.poll_started(now)
@@ -229,12 +240,16 @@ class Poller:
             self.end()
 
     def _collect(
-        self, now: float, max_records: int | None, reader: RecordReader | None
-    ) -> dict[TopicPartition, list[Record]]:
+        self,
+        now: float,
+        max_records: int | None,
+        reader: RecordReader | None,
+        large: LargePoll | None,
+    ) -> dict[TopicPartition, Sequence[Record]]:
         """Deliver up to ``max_records``: first those kept from a reader, then fetched ones."""
         self._fetcher.polled()
         tracker = self._returned_records
-        most = max_records or self._max_poll_records()
+        most = max_records or (self._max_poll_records() if large is None else large.records)
         limit = tracker.capacity(now, most)
         kept = self._assignment.reader_records.has_kept
         if limit <= 0 and not tracker.reserves_capacity:
@@ -243,7 +258,7 @@ class Poller:
             return {}
         if self._pauses_unconfirmed and self._session_guard.pauses_delivery(now):
             return {}
-        taken: dict[TopicPartition, list[Record]] = {}
+        taken: dict[TopicPartition, Sequence[Record]] = {}
         slices: list[tuple[PartitionInstance, Sequence[Record]]] = []
         if kept and limit > 0:
             for instance, records in self._assignment.reader_records.take_kept(
@@ -253,8 +268,12 @@ class Poller:
                 tracker.deliver(instance.partition, records, tracked=reader is not None)
                 slices.append((instance, records))
                 limit -= len(records)
-        if limit > 0:
-            self._collect_fetched(now, limit, reader, taken, slices)
+        while limit > 0:
+            part = limit if large is None else min(limit, LargePolls.at_once(large, taken.values()))
+            found = self._collect_fetched(now, part, reader, taken, slices) if part > 0 else 0
+            if large is None or not found:
+                break
+            limit -= found
         if tracker.reserves_capacity:
             left = most - sum(len(records) for _, records in slices)
             if (limit := tracker.reserved_capacity(left)) > 0:
@@ -276,16 +295,22 @@ class Poller:
         now: float,
         limit: int,
         reader: RecordReader | None,
-        taken: dict[TopicPartition, list[Record]],
+        taken: dict[TopicPartition, Sequence[Record]],
         slices: list[tuple[PartitionInstance, Sequence[Record]]],
-    ) -> None:
-        """Deliver up to ``limit`` fetched records, and add them to ``taken`` and ``slices``."""
+    ) -> int:
+        """Deliver up to ``limit`` fetched records, and add them to ``taken`` and ``slices``.
+        Returns how many."""
+        found = 0
         for partition, fetched in self._fetcher.collector.collect(now, limit).items():
             instance = self._returned_records.deliver(
                 partition, fetched, tracked=reader is not None
             )
-            taken[partition] = taken[partition] + fetched if partition in taken else fetched
+            former = taken.get(partition)
+            # ``slices`` has the former ones too.
+            taken[partition] = fetched if former is None else joined(former[:], fetched)
             slices.append((instance, fetched))
+            found += len(fetched)
+        return found
 
     def stop_reader_if_paused(self, now: float) -> None:
         """Let a reader return no further record while delivery is paused. Call only if the session

@@ -60,7 +60,7 @@ def read_acquired(decode: RecordDecoder, topic: str, fetched: ShareFetchedPartit
     return ReadRecords(records, max(end, last + 1))
 
 
-def _decoded(topic: str, fetched: ShareFetchedPartition, batch: RecordBatch) -> list[Record]:
+def _decoded(topic: str, fetched: ShareFetchedPartition, batch: RecordBatch) -> Sequence[Record]:
     partition, first = fetched.partition.partition, fetched.acquired[0].first_offset
     try:
         return batch.decode(topic, partition, -1, first)

@@ -132,8 +132,11 @@ def open_session(
         _heartbeat_thread(config, core, hooks, of_thread) if environment is None else None,
         jitter=None if environment is None else environment.jitter,
     )
+    whole = record_decoder(of_loop, whole_batches=True) if environment is None else None
+    if whole is not None and recorder is not None:
+        whole = recorder.decoder(whole)
     session = Session(
-        session_parts(config, core, driver, requests, bootstrap, hooks, environment), core
+        session_parts(config, core, driver, requests, bootstrap, hooks, environment, whole), core
     )
     if environment is not None:
         environment.opened(session)
@@ -156,6 +159,7 @@ def session_parts(
     bootstrap: Sequence[Node],
     hooks: SessionHooks,
     environment: Environment | None,
+    whole_batches: RecordDecoder | None = None,
 ) -> SessionParts:
     """The parts of a session; an ``environment`` replaces threads and the machine's clock."""
     return SessionParts(
@@ -168,6 +172,7 @@ def session_parts(
         checks_output_topics=environment is None,
         uses_threads=environment is None,
         call_recorder=None if environment is None else environment.call_recorder,
+        whole_batches=whole_batches,
         wall_clock=time.time if environment is None else environment.wall_clock,
     )
 

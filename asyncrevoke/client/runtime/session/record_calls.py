@@ -14,9 +14,10 @@ from asyncrevoke.client.runtime.session.partition_calls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.runtime.arrow.arrow_steps import ArrowBatch, ArrowIterator
     from asyncrevoke.client.runtime.session.record_iterator import RecordIterator
     from asyncrevoke.client.runtime.session.session import Session
 
@@ -78,6 +79,43 @@ class RecordCalls(SessionCalls):
         """
         return self._reading().records()
 
+    def arrow_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        max_records: int | None = None,
+        max_wait: float = 0.0,
+    ) -> ArrowIterator:
+        """Iterate over records in columns: each step returns an :class:`ArrowBatch`.
+
+        ::
+
+            async for batch in consumer.arrow_batches(["key", "value"], max_wait=1.0):
+                store(batch.records)
+
+        ``columns`` are, in this order: ``key``, ``value`` (binary, null if the record has none),
+        ``headers`` (list of structs of ``key`` and ``value``), ``topic``, ``partition`` (int32),
+        ``offset`` (int64), ``timestamp`` (microseconds, UTC), ``timestamp_type`` (int32, as in
+        :class:`Record`); by default all of them. ``headers`` makes an object of each record in
+        batches in which a record has some.
+
+        A step returns up to ``max_records`` (65,536 by default), or about 256 MiB, of all
+        partitions, in offset order for each. It waits for so many up to ``max_wait`` seconds after
+        the first were fetched, unless a partition is revoked or lost, or its buffer is full. By
+        default it returns what was fetched. The Arrow batch owns its memory.
+
+        Requesting the next batch completes the last one, as in a loop over the consumer; revocation
+        and commits are the same. A record that cannot be read, or whose timestamp has no
+        microseconds in Arrow, raises UnreadableRecordError after the records before it.
+
+        Needs the extra ``arrow``: raises ConfigError without it, and for a wrong option. With the
+        extra ``numba`` it takes less processor time. Cancelling a step loses no record.
+        """
+        from asyncrevoke.client.runtime.arrow.arrow_options import ArrowOptions
+        from asyncrevoke.client.runtime.arrow.arrow_steps import ArrowIterator
+
+        options = ArrowOptions(columns, max_records, max_wait)
+        return ArrowIterator(self._reading(), options)
+
     def delay_revoke(self, partitions: Iterable[Partition]) -> bool:
         """Keep partitions whose revocation was announced, at least until the next step (KIP-983).
 
@@ -89,11 +127,12 @@ class RecordCalls(SessionCalls):
         wanted = to_partitions(partitions)
         return session.call(session.core.delay_revoke, wanted)
 
-    def ack(self, record: Record) -> bool:
-        """Complete one record, in any order. Needs ``commit_mode="ack"``.
+    def ack(self, record: Record | ArrowBatch) -> bool:
+        """Complete one record, or all of an Arrow batch, in any order. Needs ``commit_mode="ack"``.
 
         True also if it was completed before. False if its partition is lost or released: then
-        nothing happens. Raises ValueError for a record of another consumer.
+        nothing happens. Raises ValueError for a record of another consumer. For an Arrow batch:
+        records of partitions that are lost or released are ignored, and False if those are all.
         """
         session = self._session
         if session is None or self._config.commit_mode != "ack":
@@ -102,6 +141,8 @@ class RecordCalls(SessionCalls):
                 f'ack() needs commit_mode="ack", this consumer has "{self._config.commit_mode}"'
             )
         session.check_thread()
+        if not isinstance(record, Record):
+            return session.complete_slices(record.slices)
         return session.complete(record)
 
     async def commit(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client.errors import AsyncRevokeError, IllegalStateError
 from asyncrevoke.client.model import PollResult, Record, TopicPartition
+from asyncrevoke.client.record_parts import offsets_of
 from asyncrevoke.client.runtime.hooks.application_calls import is_called_by, would_wait
 from asyncrevoke.client.runtime.loop.driver import PollBoundary
 from asyncrevoke.client.runtime.session.entered_session import EnteredSession
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
     from asyncrevoke.client.core.partition.completion_map import CompletionMap
     from asyncrevoke.client.core.partition.reader_records import RecordReader
+    from asyncrevoke.client.core.poll.large_polls import LargePoll
     from asyncrevoke.client.runtime.session.parts import SessionParts
     from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 
@@ -46,6 +48,7 @@ class Session(EnteredSession):
         self._tracker = core.returned_records
         self.lifespans = parts.hooks.lifespans
         self.transactions = parts.hooks.transactions
+        self._whole_batches = parts.whole_batches
         self._stepping = False
         self._yielded_at = 0.0
         self.membership = ConsumerMembership(core, parts.driver)
@@ -124,10 +127,12 @@ class Session(EnteredSession):
         max_records: int | None = None,
         *,
         reader: RecordReader | None = None,
+        large: LargePoll | None = None,
     ) -> PollResult | None:
         """One step; None when the consumer is stopping. See ``Consumer.poll``.
 
-        With a ``reader``, that one returns the records to the user.
+        With a ``reader``, that one returns the records to the user. For ``large`` see
+        ``Core.poll``.
         """
         self.check_loop()
         if self._stepping:
@@ -143,7 +148,7 @@ class Session(EnteredSession):
                 self._loop_recorder.step_begun(counts=True)
             if self.recorder is not None and self.recorder.behind:
                 await self.recorder.flush()
-            result = await self._step(timeout, max_records, reader)
+            result = await self._step(timeout, max_records, reader, large)
         except asyncio.CancelledError:
             self._driver.call(self.core.poller.interrupt)
             raise
@@ -164,7 +169,11 @@ class Session(EnteredSession):
         return result
 
     async def _step(
-        self, wait: float | None, max_records: int | None, reader: RecordReader | None
+        self,
+        wait: float | None,
+        max_records: int | None,
+        reader: RecordReader | None,
+        large: LargePoll | None,
     ) -> PollResult | None:
         driver = self._driver
         started = driver.now()
@@ -181,7 +190,9 @@ class Session(EnteredSession):
                 raise driver.error
             driver.wake.clear()
             # Nothing is awaited from here to the return: records that were taken are delivered.
-            result = self._poll(max_records, reader, expired=expired, until_moved=wait is None)
+            result = self._poll(
+                max_records, reader, large, expired=expired, until_moved=wait is None
+            )
             if result is not None:
                 return result
             if self.core.poller.ended:
@@ -193,13 +204,19 @@ class Session(EnteredSession):
         self,
         max_records: int | None,
         reader: RecordReader | None,
+        large: LargePoll | None,
         *,
         expired: bool,
         until_moved: bool,
     ) -> PollResult | None:
         try:
             return self._driver.call(
-                self._poll_core, max_records, reader, expired=expired, until_moved=until_moved
+                self._poll_core,
+                max_records,
+                reader,
+                large,
+                expired=expired,
+                until_moved=until_moved,
             )
         finally:
             if self.core.owes_plan:
@@ -213,6 +230,7 @@ class Session(EnteredSession):
         now: float,
         max_records: int | None,
         reader: RecordReader | None,
+        large: LargePoll | None,
         *,
         expired: bool,
         until_moved: bool,
@@ -228,6 +246,7 @@ class Session(EnteredSession):
                 records_first=True,
                 until_moved=until_moved,
                 reader=reader,
+                large=large,
             )
         except AsyncRevokeError:
             raise
@@ -278,6 +297,21 @@ class Session(EnteredSession):
             writer.records_finished(records)
             return
         self._driver.call_for_record(self._tracker.complete_all, records)
+
+    def complete_slices(self, slices: Sequence[Sequence[Record]]) -> bool:
+        """The records of an Arrow batch are completed; False if the partitions of all are lost or
+        released."""
+        if self._loop_recorder is not None:
+            for records in slices:
+                for record in records:
+                    self._loop_recorder.record_completed(record)
+        by_tracker: dict[int, list[int]] = {}
+        for records in slices:
+            for tracker_id, offsets in offsets_of(records):
+                by_tracker.setdefault(tracker_id, []).extend(offsets)
+        owned = [self.core.assignment.instance_of(tracker_id) for tracker_id in by_tracker]
+        self._driver.call_for_record(self._tracker.complete_offsets, by_tracker)
+        return not owned or any(owned)
 
     def abandon(self, record: Record) -> None:
         """The handler of this record has ended without completing it."""
@@ -355,6 +389,20 @@ class Session(EnteredSession):
             self._reader = RecordIterator(self, self.membership, self._loop_recorder)
             self._reads.read_by(self._reader)
         return self._reader
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether observers get the records of each step."""
+        return self.observers is not None
+
+    def decode_columns(self, names: Sequence[str], at_once: int) -> None:
+        """Decode to rows of columns from now on, if there are batches as they are in the log, and
+        buffer enough for steps that return ``at_once`` records."""
+        if self._whole_batches is not None:
+            from asyncrevoke.client.columns.column_batches import ColumnDecoder
+
+            decoder = ColumnDecoder(self._whole_batches, names)
+            self.call(self.core.decode_by, decoder, decoder.grouped, at_once)
 
     # --- handlers --------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -58,7 +59,7 @@ class Ring:
     def remove(self, key: str) -> None:
         self.fair.remove(TopicPartition(key, 0))
 
-    def take(self, limit: int) -> dict[str, list[Record]]:
+    def take(self, limit: int) -> dict[str, Sequence[Record]]:
         taken, _ = self.fair.take(limit)
         return {partition.topic: records for partition, records in taken.items()}
 
@@ -66,7 +67,7 @@ class Ring:
         return TopicPartition(key, 0) in self.fair
 
 
-def counts(taken: dict[str, list[Record]]) -> dict[str, int]:
+def counts(taken: dict[str, Sequence[Record]]) -> dict[str, int]:
     return {key: len(items) for key, items in taken.items()}
 
 

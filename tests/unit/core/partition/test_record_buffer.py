@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -59,7 +60,7 @@ def dense(first: int, count: int, epoch: int = 0) -> LetterBatch:
     return LetterBatch(first, first + count, list(range(first, first + count)), epoch)
 
 
-def offsets(records: list[Record]) -> list[int]:
+def offsets(records: Sequence[Record]) -> list[int]:
     return [record.offset for record in records]
 
 
