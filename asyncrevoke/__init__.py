@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.arrow.arrow_steps import ArrowBatch
     from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.consumer import Consumer, RebalanceListener
+    from asyncrevoke.handlers.decoding.arrow_json import ArrowJson as ArrowJson
+    from asyncrevoke.handlers.decoding.column_decoder import DecodedValues
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
     from asyncrevoke.handlers.matching import by_header
     from asyncrevoke.handlers.policy.batch import BatchError
@@ -100,6 +102,7 @@ __all__ = [
     "ConsumerConfig",
     "CorruptRecordError",
     "DecodeError",
+    "DecodedValues",
     "FailurePause",
     "FatalError",
     "FencedInstanceError",
@@ -162,6 +165,7 @@ _MODULES = {
     "CallNext": "asyncrevoke.handlers.policy.middleware",
     "Consumer": "asyncrevoke.consumer",
     "ConsumerConfig": "asyncrevoke.client.config",
+    "DecodedValues": "asyncrevoke.handlers.decoding.column_decoder",
     "FailurePause": _MODEL,
     "GroupMetadata": _MODEL,
     "HandlerContext": "asyncrevoke.handlers.policy.context",
@@ -190,11 +194,20 @@ _MODULES = {
     "TopicReader": "asyncrevoke.replays.ranges.topic_reader",
     "by_header": "asyncrevoke.handlers.matching",
 }
+# Not in ``__all__``, as they are of an extra: the module, its packages, and the extra.
+_OF_EXTRAS = {
+    "ArrowJson": (
+        "asyncrevoke.handlers.decoding.arrow_json",
+        {"numpy": "numpy", "pyarrow": "pyarrow"},
+        "arrow",
+    ),
+    "Depends": ("fast_depends", {"fast_depends": "fast-depends"}, "depends"),
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "Depends":
-        return _depends()
+    if name in _OF_EXTRAS:
+        return _of_extra(name)
     if name == "__version__":
         from asyncrevoke.client.config.software import __version__ as version
 
@@ -206,16 +219,19 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def _depends() -> object:
-    """Not in ``__all__``, as it is of an extra."""
+def _of_extra(name: str) -> object:
+    module, packages, extra = _OF_EXTRAS[name]
     try:
-        from fast_depends import Depends
+        value: object = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in packages:
+            raise
         raise ModuleNotFoundError(
-            "Depends needs fast-depends: pip install 'asyncrevoke[depends]'", name=error.name
+            f"{name} needs {packages[missing]}: pip install 'asyncrevoke[{extra}]'", name=error.name
         ) from error
-    globals()["Depends"] = Depends
-    return Depends
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

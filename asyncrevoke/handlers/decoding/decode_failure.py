@@ -29,6 +29,7 @@ _OF_THE_TYPE: Final = re.compile(
     r"|Expected `[^`]+` (?:of|with) (?:length|multiple) [^`']*$"
     r"|Object missing required field `\w+`$"
 )
+_UNKNOWN_FIELD: Final = "Object contains unknown field "
 _MALFORMED: Final = re.compile(r"(?:JSON is malformed: [a-z ,]+|Input data was truncated)")
 _MAX_ERRORS: Final = 3
 
@@ -53,17 +54,21 @@ def decode_error(
 
     Raise it outside the ``except`` block, so that a traceback does not show ``error``.
     """
-    try:
-        described = _described(error, annotation)
-    except BaseException:  # noqa: BLE001 - a class of the user may raise when it is asked
-        described = class_name(error)
     return DecodeError(
         record.topic_partition,
         record.offset,
-        f"{what}: {described}",
+        f"{what}: {described(error, annotation)}",
         original=error,
         temporary=temporary,
     )
+
+
+def described(error: BaseException, annotation: object = None) -> str:
+    """The kind, field and position of a decoder's error."""
+    try:
+        return _described(error, annotation)
+    except BaseException:  # noqa: BLE001 - a class of the user may raise when it is asked
+        return class_name(error)
 
 
 def _described(error: BaseException, annotation: object) -> str:
@@ -90,6 +95,8 @@ def _of_msgspec(message: str) -> str:
     found = _PLACE.match(message)
     assert found is not None
     what = found["what"] if _OF_THE_TYPE.match(found["what"]) else "an invalid value"
+    if found["what"].startswith(_UNKNOWN_FIELD):  # whose name is content
+        what = "an unknown field"
     return f"{what} at {found['place']}" if found["place"] else what
 
 

@@ -14,6 +14,7 @@ from asyncrevoke.client.config.record_function import check_record_function, fun
 from asyncrevoke.client.errors import ConfigError, DecodeError
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.printable import is_caught_by
+from asyncrevoke.handlers.decoding.column_decoder import ColumnDecoder
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 
 # Returns the value of a record, or raises DecodeError.
@@ -176,6 +177,12 @@ def custom_decoder(decode: Decoder) -> Decoder:
 
 def check_decoder(decoder: object) -> None:
     """Raise ConfigError, with the fix, for a value that cannot decode a record."""
+    if isinstance(decoder, ColumnDecoder):
+        raise ConfigError(
+            f"decoder={type(decoder).__name__} makes columns of many values, and this decoder gets "
+            "one record: annotate the handler's first parameter with the type of a value, or call "
+            "decode() of the columns' decoder with the column of values of arrow_batches()"
+        )
     instead = "annotate the handler's first parameter Record, and await what decodes in the handler"
     check_record_function("decoder", decoder, "value", instead)
 
