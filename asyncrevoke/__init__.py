@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.consumer import Consumer, RebalanceListener
     from asyncrevoke.handlers.decoding.arrow_json import ArrowJson as ArrowJson
+    from asyncrevoke.handlers.decoding.arrow_registry import ArrowRegistry as ArrowRegistry
     from asyncrevoke.handlers.decoding.column_decoder import DecodedValues
     from asyncrevoke.handlers.lifespans.assigned_partition import AssignedPartition
     from asyncrevoke.handlers.matching import by_header
@@ -198,6 +199,11 @@ _MODULES = {
 _OF_EXTRAS = {
     "ArrowJson": (
         "asyncrevoke.handlers.decoding.arrow_json",
+        {"numpy": "numpy", "pyarrow": "pyarrow"},
+        "arrow",
+    ),
+    "ArrowRegistry": (
+        "asyncrevoke.handlers.decoding.arrow_registry",
         {"numpy": "numpy", "pyarrow": "pyarrow"},
         "arrow",
     ),

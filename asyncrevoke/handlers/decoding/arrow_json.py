@@ -9,8 +9,9 @@ import numpy as np
 
 from asyncrevoke.client.columns.arrow import pa, pc
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.client.printable import counted, shown_option
+from asyncrevoke.client.printable import shown_option
 from asyncrevoke.handlers.decoding.arrow_cells import UNPLACEABLE, StructCells
+from asyncrevoke.handlers.decoding.binary_values import check_schema, check_values
 from asyncrevoke.handlers.decoding.column_decoder import ColumnDecoder, DecodedValues
 from asyncrevoke.handlers.decoding.decode_failure import described
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 # and one at least.
 _BLOCK_CELLS = 32_768
 _BLOCK_BYTES = 4 * 2**20
-# Strings in an Arrow column have positions of 32 bits.
-_MOST_BYTES = 2**31 - 1
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -48,11 +47,7 @@ class ArrowJson(ColumnDecoder):
         *,
         unexpected_fields: Literal["ignore", "error"] = "ignore",
     ) -> None:
-        if not isinstance(schema, pa.Schema):
-            raise ConfigError(
-                f"ArrowJson needs a pyarrow.Schema, not {shown_option(schema)}: "
-                'pyarrow.schema([("id", pyarrow.int64()), ...])'
-            )
+        check_schema("ArrowJson", schema)
         if unexpected_fields not in ("ignore", "error"):
             raise ConfigError(
                 f"unexpected_fields={shown_option(unexpected_fields)} is not known: use "
@@ -71,7 +66,7 @@ class ArrowJson(ColumnDecoder):
 
         Raises TypeError for another array, and ValueError for one that is larger.
         """
-        _check(values)
+        check_values(values)
         failures: dict[int, str] = {}
         blocks = [self._block(values, block, failures) for block in self._blocks(values)]
         return DecodedValues(blocks[0] if len(blocks) == 1 else pa.concat_arrays(blocks), failures)
@@ -150,23 +145,6 @@ class ArrowJson(ColumnDecoder):
 
 def _detail(reason: str) -> str:
     return f"the value does not decode with ArrowJson: {reason}"
-
-
-def _check(values: Array) -> None:
-    """Raise TypeError or ValueError unless these can be decoded at once."""
-    kind = getattr(values, "type", None)
-    if not isinstance(values, pa.Array) or kind not in (pa.binary(), pa.large_binary()):
-        named = type(values).__name__ if kind is None else f"{type(values).__name__} of {kind}"
-        raise TypeError(
-            f"ArrowJson decodes a pyarrow.BinaryArray, not a {named}: a ChunkedArray has "
-            "combine_chunks(), and strings are cast to pyarrow.binary()"
-        )
-    size = pc.sum(pc.binary_length(values)).as_py() or 0
-    if size > _MOST_BYTES:
-        raise ValueError(
-            f"ArrowJson decodes at most {counted(_MOST_BYTES, 'byte')} at once, not {size}: "
-            "slice the array"
-        )
 
 
 def _failing(

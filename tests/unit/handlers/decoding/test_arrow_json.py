@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow", reason="needs the extra arrow")
 from asyncrevoke import ArrowJson, Consumer, Router
 from asyncrevoke.client.columns.arrow import pa
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.handlers.decoding import arrow_json
+from asyncrevoke.handlers.decoding import arrow_json, binary_values
 
 ORDERS = pa.schema([("id", pa.int64()), pa.field("note", pa.string(), nullable=False)])
 AT = datetime(2024, 1, 2, 3, 4, 5, 123000)  # noqa: DTZ001 - as pyarrow makes them
@@ -208,14 +208,14 @@ def test_a_slice_of_an_array_is_decoded_alone() -> None:
     ],
 )
 def test_other_arrays_are_refused_with_a_sentence(values: Any, named: str) -> None:
-    with pytest.raises(TypeError, match=f"decodes a pyarrow.BinaryArray, not a {named}: "):
+    with pytest.raises(TypeError, match=f"gets a pyarrow.BinaryArray, not a {named}: "):
         ArrowJson(ORDERS).decode(values)
 
 
 def test_more_bytes_than_a_column_of_strings_holds_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(arrow_json, "_MOST_BYTES", len(GOOD))
+    monkeypatch.setattr(binary_values, "_MOST_BYTES", len(GOOD))
     ArrowJson(ORDERS).decode(binary(GOOD))
     with pytest.raises(ValueError, match="at most 19 bytes at once, not 38: slice the array"):
         ArrowJson(ORDERS).decode(binary(GOOD, GOOD))
