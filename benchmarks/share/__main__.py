@@ -259,9 +259,10 @@ def main() -> int:
 def _measure(bench: Bench, report: Report, options: _Options) -> None:
     clients = list(report.measured)
     for turn in range(1 if options.cold else 0, options.rounds + 1):
-        # Each begins a round in its turn. Ours warms the broker up before the first one.
+        # Each begins a round in its turn. All warm the broker up before the first one: its JVM
+        # compiles for several turns.
         first = turn % len(clients)
-        for client in clients[first:] + clients[:first] if turn else clients[:1]:
+        for client in clients[first:] + clients[:first]:
             try:
                 measured = bench.measure(report.name, client)
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
