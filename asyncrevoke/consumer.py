@@ -107,7 +107,10 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         self._check_assignors()
         self._listener = check_listener(listener)
         self._journal = check_journal(journal)
-        self._handler_host = HandlerHost(self._config, resources, decoder, worker_resources)
+        fits_batches = self._config.group_type == "share" and "max_in_flight" not in options
+        self._handler_host = HandlerHost(
+            self._config, resources, decoder, worker_resources, fits_batches=fits_batches
+        )
         self._producer: ConsumerProducer | None = None
         self._handlers: asyncio.Task[None] | None = None
         self._observers: list[Observer] = []
@@ -196,15 +199,10 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
 
     def _join_share_group(self) -> ShareSession:
         """A session that joins the share group when it is started."""
-        router = self._handler_host.router
-        if router is None:
-            raise ConfigError(
-                "a consumer of a share group needs handlers: register one with "
-                "@consumer.handler(topic)"
-            )
-        slots = self._handler_host.slots()
+        router = self._handler_host.router_for_registration()
+        limits = self._handler_host.acquire_limits()
         return self._open_share_session(
-            self._config, router.topics, self._observers, self._journal, slots=slots
+            self._config, router.topics, self._observers, self._journal, limits=limits
         )
 
     async def aclose(self, *, leave: bool | None = None) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig, OrderBy
     from asyncrevoke.client.core.fetch.delayed_topic import TopicDelay
+    from asyncrevoke.client.core.share.acquire_limits import AcquireLimits
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
     from asyncrevoke.client.producing.record_producer import RecordProducer
@@ -56,8 +57,12 @@ class HandlerHost:
         resources: Resources | None,
         decoder: Decoder | None,
         worker_resources: OpenWorkerResource | None,
+        *,
+        fits_batches: bool = False,
     ) -> None:
+        """``fits_batches``: the consumer's ``max_in_flight`` is a default, which batches raise."""
         self._config = config
+        self._fits_batches = fits_batches
         self._resources = _check_resources(resources)
         self._decoder = _check_decoder(decoder)
         self._worker_resources = _check_worker_resources(worker_resources)
@@ -73,6 +78,16 @@ class HandlerHost:
     def failure(self) -> BaseException | None:
         """The failure that has stopped the handlers, even if some still run; None if none has."""
         return None if self._runner is None else self._runner.failure
+
+    @property
+    def max_in_flight(self) -> int:
+        """The consumer's ``max_in_flight``. As a default of a share group, it has room for two
+        batches of each handler: one that is handled, and one that fills."""
+        most = self._config.max_in_flight
+        if self.router is None or not self._fits_batches:
+            return most
+        batches = [one.batch.max_records for one in self.router.handlers if one.batch is not None]
+        return max(most, 2 * sum(batches))
 
     def router_for_registration(self) -> Router:
         """Return the router, made at the first call.
@@ -138,7 +153,7 @@ class HandlerHost:
                 if not handler.only_replays_keep_results:
                     check_results(handler.function, handler.name, handler.publish_to)
                 check_group_type(handler, self._config.group_type)
-                check_consumer_limits(handler, self._config.concurrency, self._config.max_in_flight)
+                check_consumer_limits(handler, self._config.concurrency, self.max_in_flight)
         elif self._open_lifespan is not None:
             raise ConfigError(
                 "partition_lifespan is for handlers, and this consumer has none: in a loop of your "
@@ -156,19 +171,27 @@ class HandlerHost:
                 "call it with each record"
             )
 
-    def slots(self) -> int:
-        """How many records of a share group run at once, or are about to: those of batches wait
-        until their batch is full. No more than the handlers' own ``concurrency`` allows, if each
-        has one: others would only wait, with their locks renewed."""
-        router = self.router
-        assert router is not None
-        if any(handler.batch is not None for handler in router.handlers):
-            return self._config.max_in_flight
+    def acquire_limits(self) -> AcquireLimits:
+        """What a member of a share group acquires. Records of batches wait until their batch is
+        full. No more slots than the handlers' own ``concurrency`` allows, if each has one, and no
+        more unstarted records than begin soon, if each has a ``rate_limit``: others would only
+        wait, with their locks renewed. Raises ConfigError without handlers."""
+        from asyncrevoke.client.core.share.acquire_limits import AcquireLimits
         from asyncrevoke.handlers.scheduling.handler_ordering import call_limits
 
-        limits = [call_limits(router, handler).concurrency for handler in router.handlers]
-        calls = sum(limit or self._config.concurrency for limit in limits)
-        return min(self._config.concurrency, calls)
+        router, most = self.router, self.max_in_flight
+        if router is None or not router.handlers:
+            raise ConfigError(
+                "a consumer of a share group needs handlers: register one with "
+                "@consumer.handler(topic)"
+            )
+        if any(handler.batch is not None for handler in router.handlers):
+            return AcquireLimits(most, most)
+        limits = [call_limits(router, handler) for handler in router.handlers]
+        calls = sum(limit.concurrency or self._config.concurrency for limit in limits)
+        soon = [limit.begin_soon for limit in limits]
+        unstarted = None if None in soon else sum(filter(None, soon))
+        return AcquireLimits(min(self._config.concurrency, calls), most, unstarted)
 
     def retry_topic_delays(self) -> dict[str, TopicDelay]:
         """By retry topic, when its records are due."""
@@ -278,7 +301,7 @@ class HandlerHost:
             log=session.application_log,
             order_by=config.order_by,
             null_keys=config.null_keys,
-            max_in_flight=config.max_in_flight,
+            max_in_flight=self.max_in_flight,
             state=state,
             worker_resources=worker_resources,
             lifespans=lifespans,

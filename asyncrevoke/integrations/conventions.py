@@ -227,7 +227,8 @@ SHARE_LAG: Final = Metric(
     "asyncrevoke.share.lag",
     "gauge",
     "{record}",
-    "Records that the share group has neither acknowledged nor archived, as each member knows it.",
+    "Records that the share group has neither acknowledged nor archived, as each member knows it; "
+    "none before the first acknowledgement.",
 )
 REBALANCES: Final = Metric(
     "asyncrevoke.rebalances", "counter", "{rebalance}", "Assignments that this member has received."

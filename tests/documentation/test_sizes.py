@@ -19,7 +19,6 @@ ONE_THOUGHT = {
     "asyncrevoke/client/log_events.py",
     "asyncrevoke/client/core/membership/classic/member.py",
     "asyncrevoke/client/core/membership/kip848/member.py",
-    "asyncrevoke/client/core/share_core.py",
     "asyncrevoke/client/producing/transactions/transaction_core.py",
 }
 MOST_TOP_FOLDERS = 12

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.deadline import Deadline
+    from asyncrevoke.client.core.share.acquire_limits import AcquireLimits
     from asyncrevoke.client.core.share.acquired_records import AcquiredRecord
     from asyncrevoke.client.core.share.acquisition import HeldRecord
     from asyncrevoke.client.model import BlockingRecord
@@ -45,8 +46,6 @@ _RELEASE_TIMER = "share-release"
 _LEADERS_TIMER = "share-leaders"
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 5.0
-# A fetch waits until so many slots are free, so that it does not fetch a batch for each record.
-_PART_OF_SLOTS = 4
 
 
 def _fetched_at(session: ShareSession) -> float:
@@ -57,10 +56,8 @@ class ShareCore:
     """One consumer of a share group, on paper: :meth:`handle` takes events, other methods are calls
     of the user, and :meth:`take_effects` returns what is to be done.
 
-    At most ``concurrency`` records are acquired that run or are about to, and ``max_in_flight``
-    with those that wait. With ``acquire="batches"`` the broker acquires whole batches while there
-    are fewer than ``max_in_flight``: those that have not started wait under renewal. No record is
-    acknowledged but by :meth:`accept`, :meth:`reject`, :meth:`release` or :meth:`wait`.
+    It acquires what its ``limits`` permit. No record is acknowledged but by :meth:`accept`,
+    :meth:`reject`, :meth:`release` or :meth:`wait`.
     """
 
     def __init__(
@@ -71,15 +68,13 @@ class ShareCore:
         topics: Iterable[str],
         *,
         member_id: str,
-        concurrency: int,
-        max_in_flight: int,
+        limits: AcquireLimits,
     ) -> None:
         """``member_id`` has at most 36 characters, and no other consumer has it."""
         self._config = config
         self._decode = decode
         self._topics = frozenset(topics)
-        self._concurrency = concurrency
-        self._max_in_flight = max_in_flight
+        self.limits = limits
         self._exact = config.acquire == "exact"
         self.outbox = outbox = Outbox(silence_timeout_of(config))
         self.output_topics = OutputTopics(outbox, bootstrap[0])
@@ -158,16 +153,7 @@ class ShareCore:
     def _room(self, sessions: int) -> int:
         """How many records the next fetch of one of so many sessions may acquire."""
         reserved = sum(session.reserved for session in self._sessions.values())
-        unfinished = self.held.unfinished
-        if not self._exact:
-            room = self._max_in_flight - unfinished - reserved
-            enough = room > 0 and (unfinished == 0 or room >= self._max_in_flight // _PART_OF_SLOTS)
-            return -(-room // max(sessions, 1)) if enough else 0
-        in_slots = self.held.in_slots + reserved
-        room = min(self._concurrency - in_slots, self._max_in_flight - unfinished - reserved)
-        if room <= 0 or (in_slots and room < self._concurrency // _PART_OF_SLOTS):
-            return 0
-        return -(-room // max(sessions, 1))
+        return self.limits.room(self.held, reserved, sessions, exact=self._exact)
 
     # --- metadata and membership -----------------------------------------------------------------
 
@@ -357,7 +343,7 @@ class ShareCore:
 
     def begin(self, now: float, record: AcquiredRecord) -> bool:
         """A handler is about to be called for this record; False if its lock has passed. It has no
-        effects."""
+        effects, but another one may be acquired if ``most_unstarted`` limits them."""
         held = self.held.find(record)
         if held is None or held.deadline <= now:
             return False

@@ -9,6 +9,9 @@ from asyncrevoke.client.config import checks
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
 
+# Seconds; half of the shortest lock that brokers allow by default is longer.
+_SOON = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
@@ -38,6 +41,15 @@ class HandlerLimits(NamedTuple):
     def delay_calls(self) -> bool:
         """Whether a call may have to wait although a worker is idle."""
         return self.concurrency is not None or self.rate is not None
+
+    @property
+    def begin_soon(self) -> int | None:
+        """The calls that the rate lets begin within its time, or within 5 s of a longer one; at
+        least one, and None without a rate. Locks of records that wait for so long need not be
+        renewed."""
+        if self.rate is None:
+            return None
+        return max(1, int(self.rate.calls * min(1.0, _SOON / self.rate.per)))
 
 
 def check_limits(concurrency: object, rate_limit: object, max_in_flight: object) -> HandlerLimits:

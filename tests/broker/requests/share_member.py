@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.io.deadline import Deadline
 from asyncrevoke.client.core.io.effects import Node
+from asyncrevoke.client.core.share.acquire_limits import AcquireLimits
 from asyncrevoke.client.core.share_core import ShareCore
 from asyncrevoke.client.protocol.records import decode_batches
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
@@ -70,8 +71,7 @@ class ShareMember:
             decode_batches,
             self._topics,
             member_id=member_id(),
-            concurrency=self._concurrency,
-            max_in_flight=self._most,
+            limits=AcquireLimits(self._concurrency, self._most),
         )
         self.channels = Channels(self._config)
         self.driver = Driver(

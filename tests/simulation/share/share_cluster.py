@@ -15,6 +15,7 @@ from simulation.share.members.share_member import SimulatedShareMember
 from simulation.share.share_schedule import STRICT, ShareMemberPlan, ShareSchedule
 
 from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.core.share.acquire_limits import AcquireLimits
 from asyncrevoke.client.core.share_core import ShareCore
 from asyncrevoke.testing.fake_kafka.share_group import ShareCoordinatorOptions
 from asyncrevoke.testing.fake_kafka.share_partition import ShareGroupOptions
@@ -94,8 +95,7 @@ class ShareCluster:
             decode_numbered,
             [topic_name(index) for index in range(len(self.schedule.topics))],
             member_id=f"client{client}",
-            concurrency=plan.concurrency,
-            max_in_flight=plan.max_in_flight,
+            limits=AcquireLimits(plan.concurrency, plan.max_in_flight),
         )
         member = self.make_member(client, core)
         self.applications[client] = ShareApplication(

@@ -42,11 +42,20 @@ class WaitLog:
             _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
         )
 
-    def waiting(self, now: float, key: str, event: LogEvent, **fields: object) -> None:
-        """Log that ``event`` is waited for: at once, then every ten seconds."""
+    def waiting(
+        self,
+        now: float,
+        key: str,
+        event: LogEvent,
+        first_after: float = 0.0,
+        /,
+        **fields: object,
+    ) -> None:
+        """Log that ``event`` is waited for: at once, or so many seconds after the first call, then
+        every ten seconds."""
         since = self._since.setdefault(key, now)
         last = self._last.get(key)
-        if last is None or now - last >= REPEAT_AFTER:
+        if now - since >= first_after and (last is None or now - last >= REPEAT_AFTER):
             self._last[key] = now
             self._logged[key] = None
             self._outbox.emit(event, **fields, seconds=round(now - since, 1))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.core.share.acquire_limits import AcquireLimits
     from asyncrevoke.client.runtime.hooks.observers import Observer
     from asyncrevoke.client.runtime.hooks.recorders import SessionJournal
     from asyncrevoke.client.runtime.net.requests import Requests
@@ -35,12 +36,9 @@ def open_share_session(
     observers: Sequence[Observer] = (),
     journal: SessionJournal | None = None,
     *,
-    slots: int,
+    limits: AcquireLimits,
 ) -> ShareSession:
-    """A session on the running event loop, not started yet: a new member of the share group.
-
-    At most ``slots`` records are acquired that run or are about to.
-    """
+    """A session on the running event loop, not started yet: a new member of the share group."""
     config, environment = config_and_environment(config)
     recorder = open_recorder(config, journal, environment)
     bootstrap = bootstrap_nodes(config, environment)
@@ -53,8 +51,7 @@ def open_share_session(
         decode if recorder is None else recorder.decoder(decode),
         topics,
         member_id=_member_id(),
-        concurrency=slots,
-        max_in_flight=config.max_in_flight,
+        limits=limits,
     )
     hooks = open_hooks(config, core, tuple, None, observers, recorder, core.held.counts)
     requests: Requests = (

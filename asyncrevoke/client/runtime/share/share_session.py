@@ -44,7 +44,7 @@ class ShareSession(EnteredSession):
         self.membership = NoMembership()
         # What the core has returned and poll() has not.
         self._acquired: list[Sequence[AcquiredRecord]] = []
-        # Called for each record, and without effects: the driver has nothing to carry out.
+        # Called for each record, and mostly without effects that the driver carries out.
         self._begin = cast("Callable[[float, Record], bool]", core.begin)
         self._now = parts.driver.now
 
@@ -146,6 +146,9 @@ class ShareSession(EnteredSession):
 
     def begin(self, record: Record) -> bool:
         """A handler is about to be called with this record; False if its lock has passed."""
+        if self.core.limits.most_unstarted is not None:
+            # Another one may be acquired.
+            return self._driver.call(self.core.begin, _acquired(record))
         return self._begin(self._now(), record)
 
     def wait(self, records: Sequence[Record], release_after: float | None = None) -> None:

@@ -333,7 +333,7 @@ class ShareOracle:
             if any(where[0] == gone for where in view.held) and not view.is_delayed(gone):
                 raise Violation("S3", f"client {member.client} forgets a partition that it holds")
         core = member.core
-        slots, most = core._concurrency, core._max_in_flight
+        slots, most = core.limits.slots, core.limits.max_in_flight
         reserved = sum(session.reserved for session in core._sessions.values())
         if not message.exact:
             return

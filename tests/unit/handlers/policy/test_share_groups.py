@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from asyncrevoke import Consumer, Pause, RebalanceListener, RetryTopic, Router
+from asyncrevoke import Consumer, Pause, RateLimit, RebalanceListener, RetryTopic, Router
 from asyncrevoke.client.config.share_groups import ARGUMENTS, CALLS, HANDLER_OPTIONS, OPTIONS
 from asyncrevoke.config import ConsumerConfig
 from asyncrevoke.errors import ConfigError
@@ -120,8 +120,23 @@ def test_a_config_that_is_made_directly_has_no_order_either() -> None:
     assert ConsumerConfig(group_id="billing", group_type="share", order_by=None).order_by is None
 
 
-def test_batches_that_never_fill_are_refused_with_the_value_to_use() -> None:
+def test_batches_have_room_in_the_default() -> None:
     consumer = share()
+
+    @consumer.handler("orders", batch=True)
+    async def handle(values: list[bytes]) -> None: ...
+
+    consumer.handler("refunds", batch=True, max_records=100)(handle)
+    consumer.handler_host.check(["orders", "refunds"])
+    assert consumer.handler_host.max_in_flight == 1200
+    assert consumer.handler_host.acquire_limits().slots == 1200
+    of_a_consumer_group = Consumer(group_id="billing")
+    of_a_consumer_group.handler("orders", batch=True)(handle)
+    assert of_a_consumer_group.handler_host.max_in_flight == 2000
+
+
+def test_batches_that_never_fill_are_refused_with_the_value_to_use() -> None:
+    consumer = share(max_in_flight=128)
 
     @consumer.handler("orders", batch=True)
     async def handle(values: list[bytes]) -> None: ...
@@ -131,7 +146,7 @@ def test_batches_that_never_fill_are_refused_with_the_value_to_use() -> None:
     wide = share(max_in_flight=500)
     wide.handler("orders", batch=True)(handle)
     wide.handler_host.check(["orders"])
-    assert wide.handler_host.slots() == 500
+    assert wide.handler_host.acquire_limits().slots == 500
 
 
 @pytest.mark.parametrize(
@@ -146,7 +161,26 @@ def test_no_more_is_acquired_than_handlers_may_call_at_once(
         @consumer.handler(f"orders-{number}", concurrency=limit)
         async def handle(value: bytes) -> None: ...
 
-    assert consumer.handler_host.slots() == slots
+    assert consumer.handler_host.acquire_limits().slots == slots
+
+
+@pytest.mark.parametrize(
+    ("rates", "most"),
+    [
+        ([RateLimit(10)], 10),
+        ([RateLimit(10, per=0.1), RateLimit(60, per=60)], 15),
+        ([RateLimit(1, per=3600)], 1),
+        ([RateLimit(10), None], None),
+    ],
+)
+def test_few_records_wait_for_a_rate(rates: list[RateLimit | None], most: int | None) -> None:
+    consumer = share()
+    for number, rate in enumerate(rates):
+
+        @consumer.handler(f"orders-{number}", rate_limit=rate)
+        async def handle(value: bytes) -> None: ...
+
+    assert consumer.handler_host.acquire_limits().most_unstarted == most
 
 
 async def test_a_share_group_needs_a_group_and_handlers() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncrevoke import Consumer, IllegalStateError
+from asyncrevoke import Consumer, IllegalStateError, RateLimit
 from asyncrevoke.testing import TestConsumer
 
 
@@ -26,6 +26,25 @@ async def test_a_record_is_accepted_when_its_handler_has_returned() -> None:
         assert t.deliveries("mails", 1) == {0: 1}
         assert t.deliveries("mails", 0) == {}
         assert t.assignment() == {("mails", 0), ("mails", 1)}
+
+
+async def test_few_records_are_acquired_that_wait_for_the_rate_of_their_handler() -> None:
+    consumer = Consumer(group_id="mails", group_type="share")
+
+    @consumer.handler("mails", rate_limit=RateLimit(2, per=1.0))
+    async def send(_mail: int) -> None:
+        await asyncio.sleep(5)
+
+    async with TestConsumer(consumer) as t:
+        for number in range(20):
+            await t.publish("mails", number, partition=0)
+        for second in range(1, 9):
+            await t.advance(1)
+            # As many have begun as the rate allows, and no more wait than begin next.
+            assert 2 * second <= len(t.deliveries("mails", 0)) <= 2 * second + 4
+        await t.advance(10)
+        assert t.deliveries("mails", 0) == dict.fromkeys(range(20), 1)
+        assert set(t.acknowledged("mails", 0).values()) == {"accept"}
 
 
 def _slow(group: str = "mails") -> tuple[Consumer, list[str]]:

@@ -53,6 +53,9 @@ _FENCED_OFTEN = 1.0
 _FULL_AFTER_NO_RESPONSE = 3
 # The broker's default; it is sent with each response.
 _INTERVAL = 5.0
+_WAITS = ShareHeartbeatAction.WAIT_FOR_COORDINATOR
+# A coordinator that has just been elected reads its groups for so long at most without a warning.
+_LOADING = 3.0
 # Responses to a heartbeat with which a member leaves, after which it is none.
 _LEFT = (
     ErrorCode.none,
@@ -263,6 +266,7 @@ class ShareGroupMembership:
                     now,
                     "group",
                     waiting,
+                    _LOADING if action is _WAITS else 0.0,
                     waiting_for=action.value,
                     reason=error.name,
                     detail=reply.detail,

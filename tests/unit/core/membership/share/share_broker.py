@@ -27,6 +27,7 @@ from asyncrevoke.client.core.io.effects import (
     TimerFired,
     WakePoller,
 )
+from asyncrevoke.client.core.share.acquire_limits import AcquireLimits
 from asyncrevoke.client.core.share_core import ShareCore
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.protocol.messages import (
@@ -390,8 +391,7 @@ class Member:
             decode,
             [TOPIC],
             member_id=name,
-            concurrency=concurrency,
-            max_in_flight=most,
+            limits=AcquireLimits(concurrency, most),
         )
         self.events: list[str] = []
         self.results: dict[int, CompleteRequest] = {}

@@ -211,6 +211,28 @@ def test_a_member_that_each_join_fences_joins_after_pauses() -> None:
     assert accepted(world) == [0]
 
 
+@pytest.mark.parametrize(("answers", "warns"), [(4, False), (1000, True)])
+def test_a_coordinator_that_loads_its_groups_is_a_warning_after_seconds(
+    answers: int, warns: bool
+) -> None:
+    """The first member of a cluster that just started meets such a coordinator."""
+    broker = ShareBroker(records=1)
+    loads = ErrorCode.coordinator_load_in_progress
+    broker.errors[ShareGroupHeartbeatRequest] = [loads] * answers
+    world, member, _ = started(broker)
+    world.run(8.0)
+    assert (accepted(world) == [0]) is not warns
+    assert ("waiting for the share group" in member.events) is warns
+
+
+def test_a_full_group_is_a_warning_at_once() -> None:
+    broker = ShareBroker(records=1)
+    broker.errors[ShareGroupHeartbeatRequest] = [ErrorCode.group_max_size_reached]
+    world, member, _ = started(broker)
+    world.run(0.1)
+    assert "waiting for the share group" in member.events
+
+
 def test_a_closed_connection_loses_what_it_had_acquired() -> None:
     world, member, application = started(ShareBroker(records=4))
     application.plan = accept_after(3.0)
