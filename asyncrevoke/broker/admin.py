@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncrevoke.client.protocol.messages  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+# isort: split
 import datetime
 import time
 from dataclasses import replace

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
-from kio.schema.errors import ErrorCode
-
 from asyncrevoke.client.core.io.effects import Channel, Failed, FailureKind, Node, Send
 from asyncrevoke.client.groups.errors import (
     BrokerUnavailableError,
@@ -16,6 +14,7 @@ from asyncrevoke.client.groups.errors import (
 )
 from asyncrevoke.client.protocol.messages import (
     EntityResponse,
+    ErrorCode,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,

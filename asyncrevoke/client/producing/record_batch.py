@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVa
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from asyncrevoke.client.protocol.checksum import crc32c
+from asyncrevoke.client.protocol.dependencies.checksum import crc32c
 
 if TYPE_CHECKING:
     from asyncrevoke.client.model import TopicPartition

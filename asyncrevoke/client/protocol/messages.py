@@ -6,6 +6,9 @@ Times are in seconds, timestamps in milliseconds since the epoch, and topics hav
 
 from __future__ import annotations
 
+import asyncrevoke.client.protocol.dependencies.kio_without_hypothesis  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+# isort: split
 from collections.abc import Mapping
 from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 

@@ -12,7 +12,7 @@ from operator import attrgetter, lt
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
 
 from asyncrevoke.client.model import Record
-from asyncrevoke.client.protocol.checksum import is_intact
+from asyncrevoke.client.protocol.dependencies.checksum import is_intact
 from asyncrevoke.client.protocol.receive_buffers import buffer_of
 from asyncrevoke.client.protocol.record_maker import LARGE_VALUE, RecordMaker
 from asyncrevoke.client.protocol.single_records import (

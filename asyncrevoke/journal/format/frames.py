@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from asyncrevoke.client.protocol.checksum import crc32c
+from asyncrevoke.client.protocol.dependencies.checksum import crc32c
 from asyncrevoke.journal.format.columns import RowBatch, decoded, encoded, split
 from asyncrevoke.journal.format.schema import VERSION
 

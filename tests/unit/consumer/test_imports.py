@@ -48,13 +48,6 @@ def test_the_plugin_of_pytest_loads_nothing_but_pytest() -> None:
 ENTERED = """
 import asyncio, sys
 
-class WithoutHypothesis:  # kio imports it where it is installed, and with it trio and pytest
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "hypothesis":
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, WithoutHypothesis())
-
 from asyncrevoke import Consumer
 
 consumer = Consumer(bootstrap_servers="127.0.0.1:9", group_id="billing", {options})
@@ -102,6 +95,21 @@ def test_entering_a_consumer_imports_nothing_on_the_event_loop(options: str, han
     names = set(all_modules.split())
     assert UNUSED & {name.partition(".")[0] for name in names} == set()
     assert len(names) < (595 if handler else 495), "which is more than a consumer has needed before"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "asyncrevoke.broker.admin",
+        "asyncrevoke.cli.run.workers.main",
+        "asyncrevoke.client.groups.cluster",
+        "asyncrevoke.client.runtime.session.open_session",
+    ],
+)
+def test_what_loads_kio_does_not_load_hypothesis(module: str) -> None:
+    assert loaded_by(f"import {module}", ["hypothesis", "kio", "pytest"]) == ["kio"]
+    later = loaded_by(f"import {module}, hypothesis", ["hypothesis", "kio"])
+    assert later == ["hypothesis", "kio"], "whoever needs it imports it as before"
 
 
 def test_entering_a_consumer_creates_one_dataclass_which_is_for_its_user() -> None:

@@ -1,0 +1,1 @@
+"""Other packages, imported without what they bring along and this library does not use."""
