@@ -26,6 +26,8 @@ STICKY = ASSIGNORS["cooperative-sticky"]
 Partitions = dict[str, range]
 Group = tuple[Partitions, list[Member]]
 TOPICS = "tuvw"
+STATIC = st.booleans()
+MEMBER_IDS = [f"{name}-{number}" for name in ("a", "b", "mn", "xyz") for number in range(8)]
 
 
 @st.composite
@@ -35,34 +37,32 @@ def groups(draw: st.DrawFn, *, most: int = 8, size: int = 7, contradict: bool = 
         topic: range(draw(st.integers(0, size)))
         for topic in TOPICS[: draw(st.integers(1, len(TOPICS)))]
     }
-    ids = draw(st.lists(st.from_regex(r"[a-z]{1,3}-\d", fullmatch=True), min_size=1, max_size=most,
-                        unique=True))  # fmt: skip
+    ids = draw(st.lists(st.sampled_from(MEMBER_IDS), min_size=1, max_size=most, unique=True))
     some = st.sets(st.sampled_from([*partitions, "unknown"]), min_size=1)
     common = draw(st.none() | some)
     topics = {member_id: common or draw(some) for member_id in ids}
     owned: dict[str, set[TopicPartition]] = {member_id: set() for member_id in ids}
     holders = draw(st.lists(st.sampled_from([*ids, None]), min_size=1, max_size=4))
+    holder_of_each = st.sampled_from(holders)
     for topic, numbers in partitions.items():
         for number in numbers:
-            holder = draw(st.sampled_from(holders))
+            holder = draw(holder_of_each)
             if holder is not None:
                 owned[holder].add(TopicPartition(topic, number))
     if contradict:
+        claims = [TopicPartition(topic, number) for topic in TOPICS for number in range(size + 1)]
+        claimed_by_each = st.sets(st.sampled_from(claims), max_size=4)
         for member_id in ids:
-            owned[member_id] |= draw(
-                st.sets(
-                    st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, size)),
-                    max_size=4,
-                )
-            )
+            owned[member_id] |= draw(claimed_by_each)
+    generation_of_each = st.integers(-1, 3) if contradict else st.just(3)
     members = [
         Member(
             member_id,
-            draw(st.none() | st.just(f"instance {member_id}")),
+            f"instance {member_id}" if draw(STATIC) else None,
             Subscription(
                 topics=tuple(sorted(topics[member_id])),
                 owned=tuple(sorted(owned[member_id])),
-                generation=draw(st.integers(-1, 3)) if contradict else 3,
+                generation=draw(generation_of_each),
             ),
         )
         for member_id in ids

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.scheduling.partition_lanes import Entry
 
 
+# Made once: it looks at each method of the class.
+BACKLOG = create_autospec(Backlog)
+
+
 @settings(max_examples=200)
 @given(st.data())
 def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.DataObject) -> None:
@@ -31,9 +35,9 @@ def test_any_sequence_of_calls_keeps_both_limits_and_loses_nothing(data: st.Data
     rate = data.draw(st.sampled_from([None, RateLimit(1, per=0.3), RateLimit(3, per=1.0)]))
     lanes = LaneQueue("key")
 
-    backlog = create_autospec(Backlog)
-    backlog.limiter_permits.side_effect = lanes.queue_permitted
-    limiter = HandlerLimiter(cast("asyncio.AbstractEventLoop", clock), most, rate, backlog)
+    BACKLOG.reset_mock()
+    BACKLOG.limiter_permits.side_effect = lanes.queue_permitted
+    limiter = HandlerLimiter(cast("asyncio.AbstractEventLoop", clock), most, rate, BACKLOG)
     running: list[Entry] = []
     began: list[float] = []
     queued: list[Item] = []
