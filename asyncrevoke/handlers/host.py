@@ -109,6 +109,7 @@ class HandlerHost:
             modules = [
                 "runner",
                 "dead_letters.producer",
+                "execution.column_handlers",
                 "execution.runner_context",
                 "policy.group_types",
             ]
@@ -236,6 +237,7 @@ class HandlerHost:
         Raises the failure that stopped the handlers, even if cancelled after it. Cancelling cancels
         the handlers too.
         """
+        from asyncrevoke.handlers.execution.column_handlers import use_columns
         from asyncrevoke.handlers.registry import inline
         from asyncrevoke.handlers.runner import HandlerRunner
 
@@ -248,6 +250,9 @@ class HandlerHost:
                 self._group_settings(session),
             ):
                 context = self._runner_context(session, state, worker_resources, lifespans)
+                if session.recorder is None and self.transactions is None:
+                    # Both tell records apart by their objects.
+                    await use_columns(cast("Session", session), router)
                 if not session.uses_threads:
                     router = router.map_handlers(inline)
                 runner = self._runner = HandlerRunner(session, router, context)

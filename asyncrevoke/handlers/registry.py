@@ -229,7 +229,8 @@ def _compiled(
     if options.batch is None:
         call, wants_context = compile_call(function, name, decoder)
     else:
-        batch = BatchOptions(*options.batch, *compile_batch_call(function, name, decoder))
+        decode, batch_call, columns = compile_batch_call(function, name, decoder)
+        batch = BatchOptions(*options.batch, decode, batch_call, columns=columns)
     if options.decoder is not None and takes_records(function):
         raise ConfigError(
             f"the first parameter of {name} is annotated Record, which receives the record "
@@ -303,6 +304,6 @@ def _compiled_again(handler: Handler, decoder: Decoder | None) -> Handler:
     if handler.batch is None:
         call, _ = compile_call(handler.function, handler.name, decoder)
         return handler._replace(call=call, decoder=decoder)
-    decode, batch_call = compile_batch_call(handler.function, handler.name, decoder)
-    batch = handler.batch._replace(decode=decode, call=batch_call)
+    decode, batch_call, columns = compile_batch_call(handler.function, handler.name, decoder)
+    batch = handler.batch._replace(decode=decode, call=batch_call, columns=columns)
     return handler._replace(batch=batch, decoder=decoder)

@@ -18,7 +18,7 @@ from asyncrevoke.client.protocol.records import (
 from asyncrevoke.client.record_parts import RecordParts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncrevoke.client.columns.batch_columns import Rows
     from asyncrevoke.client.protocol.messages import FetchedPartition
@@ -30,25 +30,45 @@ _MOST_RECORDS = 100_000
 _LARGEST_OFFSET = 2**63 - 1
 
 
-class ColumnDecoder:
-    """Makes batches that are decoded to these columns, of those that ``whole`` returns."""
+class ColumnBatchDecoder:
+    """Makes batches that are decoded to these columns, of those that ``whole`` returns.
 
-    def __init__(self, whole: RecordDecoder, names: Sequence[str]) -> None:
+    Those of other ``topics`` are decoded to records by ``plain``. With ``copies``, rows keep no
+    buffer of a response.
+    """
+
+    def __init__(
+        self,
+        whole: RecordDecoder,
+        plain: RecordDecoder,
+        names: Sequence[str],
+        topics: Callable[[str], bool] | None = None,
+        *,
+        copies: bool = False,
+    ) -> None:
         self._whole = whole
+        self._plain = plain
+        self._topics = topics
+        self._copies = copies
         self.names = names
         self._columns: dict[tuple[str, int], BatchColumns] = {}
 
     def __call__(self, fetched: FetchedPartition, read_committed: bool, /) -> Sequence[RecordBatch]:
         """The batches of a fetched partition, consecutive ones together."""
-        return self.grouped(self._whole(fetched, read_committed))
+        topic = fetched.partition.topic
+        if self._topics is not None and not self._topics(topic):
+            return self._plain(fetched, read_committed)
+        return self.grouped(topic, self._whole(fetched, read_committed))
 
-    def grouped(self, batches: Sequence[RecordBatch]) -> Sequence[RecordBatch]:
+    def grouped(self, topic: str, batches: Sequence[RecordBatch]) -> Sequence[RecordBatch]:
         """Consecutive batches of one leader epoch together; their records are not decoded yet."""
+        if self._topics is not None and not self._topics(topic):
+            return batches
         found: list[ColumnBatch] = []
         together: list[RecordBatch] = []
         size = records = 0
         for batch in batches:
-            if not batch.viewed_size:
+            if self._copies or not batch.viewed_size:
                 # A small response stays in memory while a batch is a view of it.
                 batch.copy()
             unpacked = max(batch.size, batch.unpacked_size)
@@ -77,7 +97,7 @@ class ColumnDecoder:
 class ColumnBatch:
     """Consecutive batches as one, in the shape of ``RecordBatch``."""
 
-    def __init__(self, decoder: ColumnDecoder, batches: Sequence[RecordBatch]) -> None:
+    def __init__(self, decoder: ColumnBatchDecoder, batches: Sequence[RecordBatch]) -> None:
         first, last = batches[0], batches[-1]
         self._decoder = decoder
         self._batches = batches

@@ -43,6 +43,10 @@ class PollColumns:
                 size += batch.nbytes
         return [self._joined(batches) for batches in found]
 
+    def whole(self, records: Sequence[Record]) -> ArrowRecordBatch:
+        """The records of one partition as one batch, which owns its memory."""
+        return self._joined(list(self._columns(records)))
+
     @staticmethod
     def release(slices: Iterable[Sequence[Record]]) -> None:
         """Free what these records keep in memory, as far as :meth:`of` has returned it."""

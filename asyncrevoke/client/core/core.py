@@ -10,6 +10,7 @@ No method raises on what a broker sends. Only ``poll`` moves delivered positions
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from asyncrevoke.client import log_events
@@ -360,15 +361,16 @@ class Core:
         self,
         _now: float,
         decode: RecordDecoder,
-        grouped: Callable[[Sequence[RecordBatch]], Sequence[RecordBatch]],
+        grouped: Callable[[str, Sequence[RecordBatch]], Sequence[RecordBatch]],
         records: int,
     ) -> None:
         """Decode batches by ``decode`` from now on, and those that were fetched before as
-        ``grouped`` puts them together. Buffer enough for polls that take so many ``records``."""
+        ``grouped`` puts those of a topic together. Polls take so many ``records``
+        from now on, and enough are buffered for them."""
         self.fetcher.collector.decode_by(decode)
         for instance in self.assignment.live():
             if instance.buffer is not None:
-                instance.buffer.group(grouped)
+                instance.buffer.group(partial(grouped, instance.partition.topic))
         self.fetcher.memory.poll_at_once(records)
 
     def poll_for_handlers(self) -> None:

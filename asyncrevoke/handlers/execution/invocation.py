@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,7 @@ from asyncrevoke.client.errors import DecodeError, HandlerTimeoutError
 from asyncrevoke.client.model import FailurePause, Record
 from asyncrevoke.client.printable import reportable
 from asyncrevoke.client.producing.exactly_once.finished_records import CallResults
+from asyncrevoke.client.record_parts import SizedRecords
 from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard, may_begin
 from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
 from asyncrevoke.handlers.policy.batch import (
@@ -248,8 +249,8 @@ class HandlerInvoker:
         handler: Handler,
         attempt: int,
         function: BatchHandlerCall,
-        values: list[object],
-        records: list[Record],
+        values: Sequence[object],
+        records: Sequence[Record],
     ) -> None:
         """Call the handler of a batch with ``values``, which may be some of the batch only."""
         calls = attempt
@@ -345,7 +346,7 @@ class _Arguments(NamedTuple):
     record: Record
     attempt: int
     calls: int
-    records: list[Record] | None
+    records: Sequence[Record] | None
     call: Callable[[HandlerContext], Awaitable[object]]
 
 
@@ -354,7 +355,7 @@ async def _call_batch(
     handler: Handler,
     calls: int,
     failures: FailurePolicy,
-    call: Callable[[BatchHandlerCall, list[object], list[Record]], Awaitable[None]],
+    call: Callable[[BatchHandlerCall, Sequence[object], Sequence[Record]], Awaitable[None]],
 ) -> None:
     """Write unsent records, and call the handler with all others that decode.
 
@@ -377,12 +378,17 @@ async def _call_batch(
         try:
             await call(handler.batch.call, values, called)
         except BatchError as error:
+            batch.use_objects()
+            called = batch.called
             if all(index in range(len(called)) for index in error.errors):
                 failed = {
                     called[index]: reportable(error.errors[index]) for index in sorted(error.errors)
                 }
                 batch.call_failed(failed)
                 _complete(batch, [record for record in called if record not in failed], failures)
+            raise
+        except BaseException:
+            batch.use_objects()
             raise
         batch.call_succeeded()
         _complete(batch, called, failures)
@@ -392,11 +398,15 @@ async def _call_batch(
 
 async def _decode(
     batch: HandlerBatch, handler: Handler, calls: int, failures: FailurePolicy
-) -> tuple[list[object], DecodeError | None]:
+) -> tuple[Sequence[object], DecodeError | None]:
     """Decode values up to the first error that stops the batch; return them and the error."""
     assert handler.batch is not None
     decode = handler.batch.decode
     is_retry_topic = handler.retry_topic is not None and handler.retry_topic.topic == batch.topic
+    if isinstance(batch.records, SizedRecords) and handler.batch.columns:
+        if not is_retry_topic:
+            return batch.records, None
+        batch.use_objects()
     values: list[object] = []
     for record in list(batch.records):
         try:
@@ -413,6 +423,9 @@ async def _decode(
     return values, None
 
 
-def _complete(batch: HandlerBatch, records: list[Record], failures: FailurePolicy) -> None:
+def _complete(batch: HandlerBatch, records: Sequence[Record], failures: FailurePolicy) -> None:
     failures.complete_all(records, batch.results)
-    batch.remove(set(records))
+    if len(records) == len(batch.records):
+        batch.remove_all()
+    else:
+        batch.remove(set(records))

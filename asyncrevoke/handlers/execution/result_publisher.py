@@ -12,6 +12,7 @@ from asyncrevoke.client.producing.queueing.result_group import (
     ResultGroup,
 )
 from asyncrevoke.client.producing.trace_context import PublishSpans, result_headers, trace_headers
+from asyncrevoke.handlers.decoding.arrow_values import messages_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -55,7 +56,7 @@ class ResultPublisher:
 
     def awaited_batch(
         self, function: BatchHandlerCall, topic: str, handler: str
-    ) -> Callable[[list[object], list[Record], HandlerContext], Awaitable[None]]:
+    ) -> Callable[[Sequence[object], Sequence[Record], HandlerContext], Awaitable[None]]:
         """A call of a batch handler that returns when its results are acknowledged.
 
         If there are as many results as records, each has the key and the trace context of the
@@ -64,9 +65,9 @@ class ResultPublisher:
         """
 
         async def call(
-            values: list[object], records: list[Record], context: HandlerContext, /
+            values: Sequence[object], records: Sequence[Record], context: HandlerContext, /
         ) -> None:
-            results = as_list(await function(values, records, context))
+            results = as_list(await function(values, records, context), topic)
             of_records = records if len(results) == len(records) else [None] * len(results)
             delivery = self._producer.delivery(handler)
             with self._producer.spans(in_call=True) as spans:
@@ -123,7 +124,7 @@ class ResultPublisher:
             return
         delivery = self._producer.delivery(handler)
         with self._producer.spans(in_call=True) as spans:
-            for result in as_list(value):
+            for result in as_list(value, topic):
                 await self._queue(topic, result, record, spans, delivery)
             await delivery.wait()
 
@@ -186,10 +187,12 @@ class _DirectResults:
         self._pipeline.results_failed(cast("Sequence[Record]", tokens), error)
 
 
-def as_list(value: object) -> list[object]:
-    """The results in what a handler has returned."""
+def as_list(value: object, topic: str) -> Sequence[object]:
+    """The results for ``topic`` in what a handler has returned. Raises PublishError for columns
+    without a value."""
     if value is None:
         return []
     if isinstance(value, list):
         return [result for result in cast("list[object]", value) if result is not None]
-    return [value]
+    messages = messages_of(value, topic)
+    return [value] if messages is None else messages

@@ -12,7 +12,7 @@ from asyncrevoke.client.producing.message import Message
 from asyncrevoke.handlers.execution.result_publisher import as_list, encoded_result
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from asyncrevoke.client.model import Record
     from asyncrevoke.client.producing.exactly_once.finished_records import CallResults
@@ -54,14 +54,14 @@ class TransactionalPublisher:
 
     def awaited_batch(
         self, function: BatchHandlerCall, topic: str, _handler: str
-    ) -> Callable[[list[object], list[Record], HandlerContext], Awaitable[None]]:
+    ) -> Callable[[Sequence[object], Sequence[Record], HandlerContext], Awaitable[None]]:
         """A call of a batch handler that adds its results to those of the batch."""
 
         async def call(
-            values: list[object], records: list[Record], context: HandlerContext, /
+            values: Sequence[object], records: Sequence[Record], context: HandlerContext, /
         ) -> None:
             assert context.results is not None
-            results = as_list(await function(values, records, context))
+            results = as_list(await function(values, records, context), topic)
             of_records = records if len(results) == len(records) else [None] * len(results)
             for value, record in zip(results, of_records, strict=True):
                 await self._add(topic, value, record, context.results)
@@ -109,7 +109,7 @@ class TransactionalPublisher:
     ) -> None:
         transactions = self._transactions
         with transactions.producer.spans(in_call=True) as spans:
-            for each in as_list(value):
+            for each in as_list(value, topic):
                 result = encoded_result(topic, each, record, spans)
                 await wait_for_topic(lambda: transactions.producer, result.topic)
                 results.append(result)

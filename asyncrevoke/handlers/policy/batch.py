@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.client.printable import named_error
+from asyncrevoke.client.record_parts import SizedRecords
 
 if TYPE_CHECKING:
     from asyncrevoke.client.producing.exactly_once.finished_records import CallResults
@@ -70,7 +71,7 @@ class HandlerBatch:
 
     key = b""
 
-    def __init__(self, records: list[Record]) -> None:
+    def __init__(self, records: Sequence[Record]) -> None:
         last = records[-1]
         self.topic = last.topic
         self.partition = last.partition
@@ -78,7 +79,7 @@ class HandlerBatch:
         self.tracker_id = last.tracker_id
         self.records = records
         self.unsent: list[Unsent] = []
-        self.called: list[Record] = []
+        self.called: Sequence[Record] = ()
         self.errors: dict[Record, BaseException] = {}
         self.results: CallResults | None = None
 
@@ -88,13 +89,21 @@ class HandlerBatch:
         return TopicPartition(self.topic, self.partition)
 
     @property
-    def unfinished(self) -> list[Record]:
+    def unfinished(self) -> Sequence[Record]:
         """All records that are neither done nor abandoned."""
+        if not self.unsent:
+            return self.records
         return [*(unsent.record for unsent in self.unsent), *self.records]
 
-    def start_call(self, count: int) -> list[Record]:
+    def use_objects(self) -> None:
+        """Keep rows of columns as objects from now on: those of some rows are told apart."""
+        if isinstance(self.records, SizedRecords):
+            self.records = list(self.records)
+            self.called = self.records[: len(self.called)]
+
+    def start_call(self, count: int) -> Sequence[Record]:
         """Begin a call with the first ``count`` records, and return these."""
-        self.called = self.records[:count]
+        self.called = self.records if count == len(self.records) else self.records[:count]
         self.errors = {}
         return self.called
 
@@ -108,7 +117,11 @@ class HandlerBatch:
 
     def call_succeeded(self) -> None:
         """The call has returned."""
-        self.called = []
+        self.called = ()
+
+    def remove_all(self) -> None:
+        """No record needs a further call."""
+        self.records = ()
 
     def remove(self, records: Collection[Record]) -> None:
         """These records need no further call."""
@@ -117,7 +130,7 @@ class HandlerBatch:
     def send_elsewhere(self, unsent: Unsent) -> None:
         """Let this record be written to another topic instead of another call."""
         self.unsent.append(unsent)
-        self.records.remove(unsent.record)
+        self.remove((unsent.record,))
 
     def first_unsent_written(self) -> None:
         """The first record of ``unsent`` is written to the other topic."""
@@ -128,14 +141,18 @@ class HandlerBatch:
 Item: TypeAlias = Record | HandlerBatch
 
 
-def unfinished_records(item: Item) -> list[Record]:
+def unfinished_records(item: Item) -> Sequence[Record]:
     """The records of an item that are neither done nor abandoned."""
     return item.unfinished if isinstance(item, HandlerBatch) else [item]
 
 
 def first_unfinished_offset(item: Item) -> int:
     """The lowest offset of an item's records that are neither done nor abandoned."""
-    return min((record.offset for record in unfinished_records(item)), default=item.offset)
+    if not isinstance(item, HandlerBatch):
+        return item.offset
+    if not item.unsent:
+        return item.records[0].offset if item.records else item.offset
+    return min(record.offset for record in item.unfinished)
 
 
 def log_fields(item: Item, handler_name: str) -> dict[str, object]:

@@ -69,7 +69,8 @@ class HandlerOptions(TypedDict, total=False):
     failure like an exception. ``publish_to=None`` says that only replays keep the results."""
     batch: bool
     """The first parameter is a list of values (``list[Order]``) of one partition, in offset order;
-    ``list[Record]`` receives the records. Batches of a partition are handled one at a time unless
+    ``list[Record]`` receives the records, and ``pyarrow.RecordBatch`` or ``polars.DataFrame`` their
+    columns. Batches of a partition are handled one at a time unless
     ``order_by=None``. ``BatchError({index: exception})`` says which values failed; any other
     exception fails all of them."""
     max_records: int | None
@@ -99,13 +100,15 @@ class BatchOptions(NamedTuple):
     """The batches of a handler.
 
     A batch is handled when it has ``max_records``, or ``max_wait`` seconds after its first record
-    arrived. ``decode`` returns the value of one record, ``call`` receives all values.
+    arrived. ``decode`` returns the value of one record, ``call`` receives all values. With
+    ``columns`` the function gets an Arrow batch or a DataFrame.
     """
 
     max_records: int
     max_wait: float
     decode: Decoder
     call: BatchHandlerCall
+    columns: bool = False
 
 
 class Handler(NamedTuple):

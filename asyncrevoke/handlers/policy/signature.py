@@ -11,6 +11,8 @@ from asyncrevoke.client.config.annotations import members, the_type
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.runtime.arrow.arrow_options import check_packages
+from asyncrevoke.handlers.decoding.arrow_values import check_row, columns_kind, columns_of
 from asyncrevoke.handlers.decoding.decoders import (
     BytesDecoder,
     Decoder,
@@ -30,6 +32,7 @@ from asyncrevoke.handlers.policy.handler_function import (
 )
 
 if typing.TYPE_CHECKING:
+    from asyncrevoke.handlers.decoding.arrow_values import Kind
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 
 ParameterSource: TypeAlias = Literal["record", "records", "context"]
@@ -82,7 +85,7 @@ class HandlerCall(Protocol):
 # Calls a batch handler with values and their records, in offset order. The call or the awaitable
 # raises the error. compile_batch_call() returns one.
 BatchHandlerCall: TypeAlias = Callable[
-    [list[object], list[Record], HandlerContext], Awaitable[object]
+    [Sequence[object], Sequence[Record], HandlerContext], Awaitable[object]
 ]
 
 
@@ -109,6 +112,11 @@ def compile_call(
     Raises ConfigError, with ``name`` and the fix, for a function that cannot be a handler.
     """
     first, annotation, others = _checked_parameters(function, name, decoder)
+    if columns_kind(the_type(annotation)) is not None:
+        raise ConfigError(
+            f"{name} has a parameter annotated {annotation_name(annotation)}, which has many "
+            "records: give the handler batch=True"
+        )
     if decoder is None or the_type(annotation) is Record:
         decode = decoder_for(annotation, f"parameter {first.name} of {name}")
     else:
@@ -129,21 +137,27 @@ def value_type(function: HandlerFunction, name: str, *, batch: bool) -> object:
 
 def compile_batch_call(
     function: HandlerFunction, name: str, decoder: Decoder | None = None
-) -> tuple[Decoder, BatchHandlerCall]:
-    """Check a batch handler, and return the decoder of one value, and the call.
+) -> tuple[Decoder, BatchHandlerCall, bool]:
+    """Check a batch handler, and return the decoder of one value, the call, and whether the
+    function receives columns.
 
     ``decoder`` and ConfigError as for :func:`compile_call`.
     """
     first, annotation, others = _checked_parameters(function, name, decoder)
     several = the_type(annotation)
+    kind = columns_kind(several)
+    if kind is not None:
+        check_packages(f"the batches of {name}")
+        function, extra = _with_extra_parameters(function, first, others, name, batch=True)
+        return custom_decoder(check_row), _call_with_columns(function, extra, kind), True
     inside = typing.get_args(several)
     is_list = several is list or typing.get_origin(several) in (list, Sequence)
     unknown = decoder is not None and annotation in (None, typing.Any)
     if not unknown and (not is_list or (len(inside) != 1 and decoder is None)):
         raise ConfigError(
             f"{name} handles batches, and its first parameter is annotated "
-            f"{annotation_name(annotation)}: it receives a list, so "
-            f"annotate it `{first.name}: list[bytes]`, list[Order], ..."
+            f"{annotation_name(annotation)}: it receives a list, so annotate it "
+            f"`{first.name}: list[bytes]`, list[Order], ..., or pyarrow.RecordBatch"
         )
     if decoder is None or _parameter_source(several) == "records":
         decode = decoder_for(inside[0], f"parameter {first.name} of {name}")
@@ -151,21 +165,43 @@ def compile_batch_call(
         decode = custom_decoder(decoder)
     function, extra = _with_extra_parameters(function, first, others, name, batch=True)
 
+    return decode, _call_with_values(function, extra), False
+
+
+def _call_with_values(function: HandlerFunction, extra: ExtraParameters) -> BatchHandlerCall:
     def call(
-        values: list[object], records: list[Record], context: HandlerContext, /
+        values: object, records: Sequence[Record], context: HandlerContext, /
     ) -> Awaitable[object]:
         what = {"records": records, "context": context}
         more = [what[source] for source in extra.positional]
         return function(values, *more, **{by: what[source] for by, source in extra.named})
 
-    return decode, call
+    return call
+
+
+def _call_with_columns(
+    function: HandlerFunction, extra: ExtraParameters, kind: Kind
+) -> BatchHandlerCall:
+    call = _call_with_values(function, extra)
+
+    def call_with_columns(
+        values: Sequence[object], records: Sequence[Record], context: HandlerContext, /
+    ) -> Awaitable[object]:
+        batch = columns_of(typing.cast("Sequence[Record]", values), kind)
+        return call(batch, list(records) if takes_objects else records, context)
+
+    takes_objects = "records" in (*extra.positional, *(source for _, source in extra.named))
+    return call_with_columns
 
 
 def takes_records(function: HandlerFunction) -> bool:
-    """Whether a handler's first parameter receives the record, or a list of records."""
+    """Whether a handler's first parameter receives the record, a list of records, or columns."""
     first = next(iter(inspect.signature(function).parameters.values()))
     try:
-        return _parameter_source(_annotation(function, first, "")) in ("record", "records")
+        annotation = _annotation(function, first, "")
+        if columns_kind(the_type(annotation)) is not None:
+            return True
+        return _parameter_source(annotation) in ("record", "records")
     except ConfigError:
         return False
 

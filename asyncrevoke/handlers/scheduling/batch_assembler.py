@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client.record_parts import joined
 from asyncrevoke.handlers.policy.batch import HandlerBatch
 
 if TYPE_CHECKING:
@@ -15,13 +18,17 @@ if TYPE_CHECKING:
     from asyncrevoke.handlers.policy.registration import BatchOptions
     from asyncrevoke.handlers.scheduling.backlog import Backlog
 
+_OFFSET = attrgetter("offset")
+
 
 class _PartitionRecords:
-    """The collected records of one partition, each with its arrival time, and the open batches."""
+    """The collected records of one partition in parts, each with its arrival time, and the open
+    batches."""
 
     __slots__ = (
         "_timer",
         "batches",
+        "count",
         "ends",
         "max_records",
         "max_wait",
@@ -33,7 +40,9 @@ class _PartitionRecords:
         self.one_at_a_time = one_at_a_time
         self.max_records = max_records
         self.max_wait = max_wait
-        self.records: deque[tuple[float, Record]] = deque()
+        # The records of a part are all read before or all read after a seek.
+        self.records: deque[tuple[float, Sequence[Record]]] = deque()
+        self.count = 0
         self.batches: dict[HandlerBatch, None] = {}
         # No record is added any more: a batch need not be full.
         self.ends = False
@@ -46,17 +55,26 @@ class _PartitionRecords:
     def is_full(self) -> bool:
         """Whether no later record can join the next batch."""
         records = self.records
-        seeked = records[0][1].tracker_id != records[-1][1].tracker_id
-        return len(records) >= self.max_records or seeked or self.ends
+        seeked = records[0][1][0].tracker_id != records[-1][1][0].tracker_id
+        return self.count >= self.max_records or seeked or self.ends
 
     def take_batch(self) -> HandlerBatch:
         """The next batch: at most ``max_records``, all read before or all read after a seek."""
         queue = self.records
-        tracker_id = queue[0][1].tracker_id
-        records: list[Record] = []
-        while queue and len(records) < self.max_records and queue[0][1].tracker_id == tracker_id:
-            records.append(queue.popleft()[1])
-        batch = HandlerBatch(records)
+        tracker_id = queue[0][1][0].tracker_id
+        taken: Sequence[Record] = []
+        while queue and (left := self.max_records - len(taken)) > 0:
+            arrived, part = queue[0]
+            if part[0].tracker_id != tracker_id:
+                break
+            if len(part) > left:
+                queue[0] = (arrived, part[left:])
+                part = part[:left]
+            else:
+                queue.popleft()
+            taken = joined(taken, part) if taken else part
+        self.count -= len(taken)
+        batch = HandlerBatch(taken)
         self.batches[batch] = None
         return batch
 
@@ -98,7 +116,9 @@ class BatchAssembler:
             )
         now = self._clock.time()
         collected.ends = False
-        collected.records.extend([(now, record) for record in records])
+        # A batch may extend the first part that it takes.
+        collected.records.append((now, records[:]))
+        collected.count += len(records)
         self._form(partition, collected)
 
     def batch_ended(self, batch: HandlerBatch) -> None:
@@ -115,7 +135,9 @@ class BatchAssembler:
     def collected(self, partition: TopicPartition) -> list[Record]:
         """The records of a partition that are in no batch."""
         collected = self._partitions.get(partition)
-        return [] if collected is None else [record for _, record in collected.records]
+        if collected is None:
+            return []
+        return [record for _, records in collected.records for record in records]
 
     def drop(self, partition: TopicPartition, offset: int = 0) -> list[Record]:
         """Remove and return the records of a partition from ``offset`` on that are in no batch.
@@ -127,17 +149,20 @@ class BatchAssembler:
             return []
         everything = list(collected.records)
         collected.records.clear()
+        collected.count = 0
         collected.stop_timer()
         if not everything:
             return []
-        tracker_id = everything[-1][1].tracker_id
+        tracker_id = everything[-1][1][0].tracker_id
         dropped: list[Record] = []
-        for entry in everything:
-            record = entry[1]
-            if record.offset < offset and record.tracker_id == tracker_id:
-                collected.records.append(entry)
-            else:
-                dropped.append(record)
+        for arrived, records in everything:
+            kept = 0
+            if records[0].tracker_id == tracker_id:
+                kept = bisect_left(records, offset, key=_OFFSET)
+            if kept:
+                collected.records.append((arrived, records[:kept]))
+                collected.count += kept
+            dropped += records[kept:]
         collected.ends = True
         self._form(partition, collected)
         return dropped

@@ -25,7 +25,7 @@ from asyncrevoke.client.record_parts import RecordParts, joined, offsets_of, siz
 pytest.importorskip("numpy", reason="needs the extra arrow")
 pytest.importorskip("pyarrow", reason="needs the extra arrow")
 
-from asyncrevoke.client.columns.column_batches import ColumnDecoder
+from asyncrevoke.client.columns.column_batches import ColumnBatchDecoder
 from asyncrevoke.client.columns.poll_columns import PollColumns
 from asyncrevoke.client.runtime.arrow.arrow_options import COLUMNS
 
@@ -99,7 +99,7 @@ def test_takes_of_any_size_have_the_columns_and_offsets_of_the_records(
         base += len(records) + chance.choice((0, 5))
     position = 2**33 + chance.randrange(100)
     limits = [chance.choice((1, 30, 100)) for _ in range(9)]
-    by_columns = buffer_of(data, ColumnDecoder(whole, names), position)
+    by_columns = buffer_of(data, ColumnBatchDecoder(whole, decode_batches, names), position)
     by_records = buffer_of(data, decode_batches, position)
     columns, records_ = taken(by_columns, limits), taken(by_records, limits)
     assert sum(map(len, columns)) == sum(map(len, records_)) > 0
@@ -121,7 +121,7 @@ def merged(records: Sequence[Record]) -> list[tuple[int, list[int]]]:
 def test_a_record_of_a_row_is_the_record() -> None:
     given_ = some(random.Random(5), 50)
     data = batch(given_)
-    rows = buffer_of(data, ColumnDecoder(whole, WITHOUT_HEADERS)).take(50)
+    rows = buffer_of(data, ColumnBatchDecoder(whole, decode_batches, WITHOUT_HEADERS)).take(50)
     records = buffer_of(data, decode_batches).take(50)
     assert not isinstance(rows, list)
     for row, expected in zip(rows, records, strict=True):
@@ -136,7 +136,7 @@ def test_a_record_of_a_row_is_the_record() -> None:
 def test_batches_before_a_corrupt_one_are_returned_and_those_after_it_wait() -> None:
     parts = [batch([PLAIN] * 3, 3 * n) for n in range(4)]
     parts[2] = parts[2][:-1] + bytes([parts[2][-1] ^ 1])
-    buffer = buffer_of(b"".join(parts), ColumnDecoder(whole, COLUMNS))
+    buffer = buffer_of(b"".join(parts), ColumnBatchDecoder(whole, decode_batches, COLUMNS))
     assert [row["offset"] for row in rows_of(buffer.take(100))] == list(range(6))
     with pytest.raises(CorruptRecordError) as caught:
         buffer.take(100)
@@ -152,7 +152,7 @@ def test_an_unreadable_record_raises_its_error_and_the_others_are_rows() -> None
         leader_epoch=-1,
     )
     data = batch([PLAIN] * 2) + spoiled + batch([PLAIN], 5)
-    buffer = buffer_of(data, ColumnDecoder(whole, COLUMNS))
+    buffer = buffer_of(data, ColumnBatchDecoder(whole, decode_batches, COLUMNS))
     assert [row["offset"] for row in rows_of(buffer.take(100))] == [0, 1, 2]
     with pytest.raises(UnreadableRecordError) as caught:
         buffer.take(100)
@@ -168,7 +168,7 @@ def test_a_timestamp_without_microseconds_is_an_error_of_its_record_alone() -> N
     times = [0, 5, beyond, -beyond, 7]
     given_: list[Given] = [(time, None, b"v", []) for time in times]
     data = batch(given_)
-    buffer = buffer_of(data, ColumnDecoder(whole, COLUMNS))
+    buffer = buffer_of(data, ColumnBatchDecoder(whole, decode_batches, COLUMNS))
     offsets: list[int] = []
     errors: list[tuple[int, bool]] = []
     while buffer.buffered:
@@ -178,7 +178,7 @@ def test_a_timestamp_without_microseconds_is_an_error_of_its_record_alone() -> N
             errors.append((error.offset, "timestamp" in str(error)))
             buffer.take(1, unreadable=True)
     assert (offsets, errors) == ([0, 1, 4], [(2, True), (3, True)])
-    buffer = buffer_of(data, ColumnDecoder(whole, ("value", "offset")))
+    buffer = buffer_of(data, ColumnBatchDecoder(whole, decode_batches, ("value", "offset")))
     assert rows_of(buffer.take(100), ("offset",)) == [{"offset": n} for n in range(5)]
 
 
@@ -186,7 +186,7 @@ def test_records_of_a_completion_map_are_left_out() -> None:
     given_: list[Given] = [(0, b"k", b"%d" % n, []) for n in range(50)]
     data = batch(given_)
     buffer = RecordBuffer(PARTITION, 7, 0, CompletionMap(((3, 7), (20, 30)), -1))
-    buffer.append(ColumnDecoder(whole, COLUMNS)(fetched(data), True))
+    buffer.append(ColumnBatchDecoder(whole, decode_batches, COLUMNS)(fetched(data), True))
     left = [n for n in range(50) if not (3 <= n < 7 or 20 <= n < 30)]
     rows = rows_of(buffer.take(100))
     assert [row["offset"] for row in rows] == left
@@ -195,7 +195,7 @@ def test_records_of_a_completion_map_are_left_out() -> None:
 
 def test_released_rows_keep_their_offsets_and_give_their_memory_back() -> None:
     data = batch([PLAIN] * 9)
-    buffer = buffer_of(data, ColumnDecoder(whole, COLUMNS))
+    buffer = buffer_of(data, ColumnBatchDecoder(whole, decode_batches, COLUMNS))
     parts = [buffer.take(4), buffer.take(100)]
     columns = PollColumns(COLUMNS)
     (first,) = columns.of([parts[0]])
@@ -212,7 +212,7 @@ def test_a_batch_that_contradicts_itself_is_judged_by_the_parser_of_records() ->
     data = bytearray(batch([PLAIN] * 3))
     data[61 + 3] ^= 0xFF
     sealed = seal(bytes(data))
-    by_columns = buffer_of(sealed, ColumnDecoder(whole, COLUMNS))
+    by_columns = buffer_of(sealed, ColumnBatchDecoder(whole, decode_batches, COLUMNS))
     by_records = buffer_of(sealed, decode_batches)
     for _ in range(4):
         assert outcome(by_columns) == outcome(by_records)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
 from asyncrevoke.client.errors import IllegalStateError
+from asyncrevoke.client.record_parts import SizedRecords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -318,8 +319,12 @@ class ReturnedRecords:
     def complete_all(self, now: float, records: Sequence[Record]) -> None:
         """Complete these records; ignore those that are lost, released or dropped."""
         offsets_by_tracker: defaultdict[int, list[int]] = defaultdict(list)
-        for record in records:
-            offsets_by_tracker[record.tracker_id].append(record.offset)
+        if isinstance(records, SizedRecords):
+            for tracker_id, offsets in records.offsets:
+                offsets_by_tracker[tracker_id] += offsets
+        else:
+            for record in records:
+                offsets_by_tracker[record.tracker_id].append(record.offset)
         instances, ended = self._complete(offsets_by_tracker)
         if ended:
             self._records_ended(now, instances, ended)

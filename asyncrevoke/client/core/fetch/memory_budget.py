@@ -97,7 +97,8 @@ class MemoryBudget:
         self._oversized: set[TopicPartition] = set()
         # Partitions with buffered bytes.
         self._holders = 0
-        self._at_once = config.max_poll_records
+        # How many records a poll takes if these are rows of columns.
+        self.at_once: int | None = None
         self.share(1, 1)
 
     def share(self, partitions: int, nodes: int) -> None:
@@ -112,7 +113,7 @@ class MemoryBudget:
         sharers = max(min(self._partitions, self._holders + 1), 1)
         config = self._config
         memory = config.buffer_memory // sharers
-        self._low = max(1, -(-_PREFETCH * self._at_once // sharers))
+        self._low = max(1, -(-_PREFETCH * (self.at_once or config.max_poll_records) // sharers))
         # The next fetch is sent when half of a response is used, or small records would leave the
         # application waiting for the broker each time.
         self._low_bytes = min(config.max_partition_fetch_bytes // 2, memory // 4)
@@ -164,7 +165,7 @@ class MemoryBudget:
 
     def poll_at_once(self, records: int) -> None:
         """Polls take so many records from now on: buffer enough for the next ones."""
-        self._at_once = records
+        self.at_once = records
         self._set_marks()
 
     @property

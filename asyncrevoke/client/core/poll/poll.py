@@ -43,6 +43,8 @@ _LOOK_TIMER = "records-asked-for"
 # more than so many bytes: each poll costs the time of some hundred records.
 _POLLS_FOR_HANDLERS = 4
 _BYTES_FOR_HANDLERS = 2**20
+# Handlers of columns take up to so many bytes: a poll costs the time of thousands of rows.
+_BYTES_OF_ROWS = 2**24
 # How often in max_poll_interval a reader's progress is looked at.
 _LOOKS = 16
 
@@ -286,8 +288,10 @@ class Poller:
         most = self._config.max_poll_records
         if not self._for_handlers:
             return most
-        small = self._fetcher.memory.records_in(_BYTES_FOR_HANDLERS)
-        room = self._config.max_in_flight // _POLLS_FOR_HANDLERS
+        memory, room = self._fetcher.memory, self._config.max_in_flight // _POLLS_FOR_HANDLERS
+        if memory.at_once is not None:
+            return max(most, min(memory.records_in(_BYTES_OF_ROWS), room, memory.at_once))
+        small = memory.records_in(_BYTES_FOR_HANDLERS)
         return max(most, min(small, room, _POLLS_FOR_HANDLERS * most))
 
     def _collect_fetched(

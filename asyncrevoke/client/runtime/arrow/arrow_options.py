@@ -28,6 +28,13 @@ _MOST_RECORDS = 2**24
 _MOST_BYTES = 256 * 1024 * 1024
 
 
+def check_packages(what: str) -> None:
+    """Raise ConfigError if what these need is not installed."""
+    for package in ("pyarrow", "numpy"):
+        if find_spec(package) is None:
+            raise ConfigError(f'{what} need {package}: pip install "asyncrevoke[arrow]"')
+
+
 class ArrowOptions:
     """The columns and sizes of Arrow batches. Raises ConfigError, also without pyarrow."""
 
@@ -52,8 +59,6 @@ class ArrowOptions:
             )
         if not 0 <= max_wait < float("inf"):
             raise ConfigError(f"max_wait={max_wait}: how many seconds to wait for more records")
-        for package in ("pyarrow", "numpy"):
-            if find_spec(package) is None:
-                raise ConfigError(f'Arrow batches need {package}: pip install "asyncrevoke[arrow]"')
+        check_packages("Arrow batches")
         self.columns = tuple(names)
         self.poll = LargePoll(records, max_wait, _MOST_BYTES)

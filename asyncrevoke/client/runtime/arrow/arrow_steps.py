@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from asyncrevoke.client.errors import IllegalStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
     from asyncrevoke.client.columns.arrow import ArrowRecordBatch
@@ -65,9 +65,14 @@ class ColumnSession(Protocol):
         """Whether observers get the records of each step."""
         ...
 
-    def decode_columns(self, names: Sequence[str], at_once: int) -> None:
-        """Decode to rows of columns from now on, and buffer enough for steps that return
-        ``at_once`` records."""
+    def decode_columns(
+        self,
+        names: Sequence[str],
+        at_once: int,
+        topics: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Decode records of these topics (None: of all) to rows of columns from now on, and buffer
+        enough for steps that return ``at_once`` records."""
 
     async def step(self, *, large: LargePoll) -> PollResult | None:
         """One step; None when the consumer is stopping."""

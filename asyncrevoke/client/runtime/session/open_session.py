@@ -30,7 +30,7 @@ from asyncrevoke.client.runtime.loop.blocked_loop import HeartbeatThread, tick_i
 from asyncrevoke.client.runtime.loop.driver import Driver
 from asyncrevoke.client.runtime.net.authentication.oauthbearer import RememberedToken
 from asyncrevoke.client.runtime.net.channels import Channels
-from asyncrevoke.client.runtime.session.parts import SessionHooks, SessionParts
+from asyncrevoke.client.runtime.session.parts import Decoders, SessionHooks, SessionParts
 from asyncrevoke.client.runtime.session.reactions import SessionReactions
 from asyncrevoke.client.runtime.session.record_iterator import ReadReports
 from asyncrevoke.client.runtime.session.record_owners import RecordOwners
@@ -132,11 +132,9 @@ def open_session(
         _heartbeat_thread(config, core, hooks, of_thread) if environment is None else None,
         jitter=None if environment is None else environment.jitter,
     )
-    whole = record_decoder(of_loop, whole_batches=True) if environment is None else None
-    if whole is not None and recorder is not None:
-        whole = recorder.decoder(whole)
+    decoders = None if environment is not None else _decoders(of_loop, recorder)
     session = Session(
-        session_parts(config, core, driver, requests, bootstrap, hooks, environment, whole), core
+        session_parts(config, core, driver, requests, bootstrap, hooks, environment, decoders), core
     )
     if environment is not None:
         environment.opened(session)
@@ -159,7 +157,7 @@ def session_parts(
     bootstrap: Sequence[Node],
     hooks: SessionHooks,
     environment: Environment | None,
-    whole_batches: RecordDecoder | None = None,
+    decoders: Decoders | None = None,
 ) -> SessionParts:
     """The parts of a session; an ``environment`` replaces threads and the machine's clock."""
     return SessionParts(
@@ -172,7 +170,7 @@ def session_parts(
         checks_output_topics=environment is None,
         uses_threads=environment is None,
         call_recorder=None if environment is None else environment.call_recorder,
-        whole_batches=whole_batches,
+        decoders=decoders,
         wall_clock=time.time if environment is None else environment.wall_clock,
     )
 
@@ -280,6 +278,14 @@ def bootstrap_nodes(config: ConsumerConfig, environment: Environment | None) -> 
     if environment is not None:
         return environment.bootstrap
     return [Node(-1 - n, host, port) for n, (host, port) in enumerate(config.addresses)]
+
+
+def _decoders(config: ConsumerConfig, recorder: SessionRecorder | None) -> Decoders:
+    """The decoders of columns; a ``recorder`` of the journal sees what they decode."""
+    whole, plain = (record_decoder(config, whole_batches=is_whole) for is_whole in (True, False))
+    if recorder is None:
+        return Decoders(whole, plain)
+    return Decoders(recorder.decoder(whole), recorder.decoder(plain))
 
 
 def record_decoder(config: ConsumerConfig, *, whole_batches: bool) -> RecordDecoder:

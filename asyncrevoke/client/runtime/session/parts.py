@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from asyncrevoke.client.model import Value
+from asyncrevoke.client.protocol.records import RecordDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.driven_core import DrivenCore
     from asyncrevoke.client.core.io.effects import Node
-    from asyncrevoke.client.protocol.records import RecordDecoder
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.lifespan_events import LifespanEvents
     from asyncrevoke.client.runtime.hooks.observers import Observers
@@ -44,6 +44,14 @@ class SessionHooks(Value, frozen=True, kw_only=True):
     recorder: SessionRecorder | None = None
 
 
+class Decoders(NamedTuple):
+    """Decoders of fetched partitions: ``whole`` to batches as they are in the log, ``plain`` to
+    records."""
+
+    whole: RecordDecoder
+    plain: RecordDecoder
+
+
 class SessionParts(Value, frozen=True, kw_only=True):
     """What a session is made of; ``open_session`` creates it.
 
@@ -52,8 +60,8 @@ class SessionParts(Value, frozen=True, kw_only=True):
     ``checks_output_topics``: whether topics that are written to have to exist at the start.
     ``uses_threads``: whether sync handlers run beside the event loop, and large batches of results
     are compressed in a thread; not in a test, in which time is virtual.
-    ``call_recorder`` is that of a test's environment, else None. ``whole_batches`` decodes to
-    batches as they are in the log; None in a test and in a share group.
+    ``call_recorder`` is that of a test's environment, else None. ``decoders`` are None in a test
+    and in a share group.
     ``wall_clock`` returns seconds since the epoch.
     """
 
@@ -66,5 +74,5 @@ class SessionParts(Value, frozen=True, kw_only=True):
     checks_output_topics: bool = True
     uses_threads: bool = True
     call_recorder: CallRecorder | None = None
-    whole_batches: RecordDecoder | None = None
+    decoders: Decoders | None = None
     wall_clock: Callable[[], float] = time.time

@@ -15,7 +15,7 @@ from asyncrevoke.client.runtime.session.membership_guard import ConsumerMembersh
 from asyncrevoke.client.runtime.session.record_iterator import RecordIterator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from asyncrevoke.client.core.commit.returned_records import InFlightLimits
@@ -48,7 +48,7 @@ class Session(EnteredSession):
         self._tracker = core.returned_records
         self.lifespans = parts.hooks.lifespans
         self.transactions = parts.hooks.transactions
-        self._whole_batches = parts.whole_batches
+        self._decoders = parts.decoders
         self._stepping = False
         self._yielded_at = 0.0
         self.membership = ConsumerMembership(core, parts.driver)
@@ -395,13 +395,19 @@ class Session(EnteredSession):
         """Whether observers get the records of each step."""
         return self.observers is not None
 
-    def decode_columns(self, names: Sequence[str], at_once: int) -> None:
-        """Decode to rows of columns from now on, if there are batches as they are in the log, and
-        buffer enough for steps that return ``at_once`` records."""
-        if self._whole_batches is not None:
-            from asyncrevoke.client.columns.column_batches import ColumnDecoder
+    def decode_columns(
+        self,
+        names: Sequence[str],
+        at_once: int,
+        topics: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Decode records of these topics (None: of all) to rows of columns from now on, if there
+        are batches as they are in the log, and buffer enough for steps that return ``at_once``
+        records. If topics are given, rows may be kept: then they keep no buffer of a response."""
+        if self._decoders is not None:
+            from asyncrevoke.client.columns.column_batches import ColumnBatchDecoder
 
-            decoder = ColumnDecoder(self._whole_batches, names)
+            decoder = ColumnBatchDecoder(*self._decoders, names, topics, copies=topics is not None)
             self.call(self.core.decode_by, decoder, decoder.grouped, at_once)
 
     # --- handlers --------------------------------------------------------------------------------
