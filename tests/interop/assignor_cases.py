@@ -27,6 +27,8 @@ KAFKA = "4.4.0"
 COORDINATES = (
     f"org.apache.kafka:kafka-clients:{KAFKA}+com.fasterxml.jackson.core:jackson-databind:2.19.0"
 )
+# Short programs: an optimising compiler takes longer than it saves.
+JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 PROGRAM = Path(__file__).parent / "java" / "Assignors.java"
 VECTORS = Path(__file__).parents[1] / "unit" / "core" / "assignors" / "data" / "assignments.json"
 COUNT = 200
@@ -79,7 +81,7 @@ def _ask_java(questions: Sequence[object]) -> list[str]:
     jars = os.pathsep.join(str(jar) for jar in jgo.build(COORDINATES).all_jars)
     lines = "".join(json.dumps(question) + "\n" for question in questions)
     done = subprocess.run(
-        ["java", "-cp", jars, str(PROGRAM)],
+        [*JAVA, "-cp", jars, str(PROGRAM)],
         input=lines,
         capture_output=True,
         text=True,

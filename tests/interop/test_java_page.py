@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import jgo
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from interop.assignor_cases import KAFKA
+from interop.assignor_cases import JAVA, KAFKA
 
 from asyncrevoke import Consumer, TopicPartition
 from asyncrevoke.broker.process.supervisor import die_with_parent
@@ -67,7 +67,7 @@ async def program(
             value = b'{"id": %d, "amount": %d}' % (number, 10 * number)
             await producer.send_and_wait(topic, value, partition=number % PARTITIONS)
     process = await asyncio.create_subprocess_exec(
-        "java", "-cp", os.pathsep.join(map(str, jars)), str(folder / f"{name}.java"),
+        *JAVA, "-cp", os.pathsep.join(map(str, jars)), str(folder / f"{name}.java"),
         broker.bootstrap_servers, topic,
         stdin=PIPE, stdout=PIPE,
         preexec_fn=die_with_parent if sys.platform == "linux" else None,
