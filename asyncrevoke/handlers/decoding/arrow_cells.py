@@ -185,8 +185,8 @@ def _check_range(array: Callable[[Sequence[Any]], Array], kind: _ArrowType, path
 
 
 def _decimals(kind: _ArrowType) -> Callable[[Sequence[Any]], Array]:
-    """Of numbers and of strings that have one. pyarrow, which would end the process for some
-    exponents, gets only decimals of its scale."""
+    """Of numbers and of strings that have one. pyarrow gets only decimals of its scale: it does not
+    check what it cannot round."""
     digits = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
     scale = Decimal(1).scaleb(-kind.scale)
 
