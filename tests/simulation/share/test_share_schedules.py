@@ -46,7 +46,9 @@ def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets() -> No
     [
         pytest.param(81000533, id="acquired again after a reset, and damaged"),
         pytest.param(81003750, id="released by a late request, and acquired again"),
+        pytest.param(92005372, id="accepted by a late request, and then released"),
         pytest.param(81002744, id="a session over a connection that carries nothing"),
+        pytest.param(92007712, id="a session whose last fetch has failed"),
     ],
 )
 def test_what_no_member_can_know_breaks_no_invariant(seed: int) -> None:

@@ -81,6 +81,8 @@ class ShareOracle:
         self._ended: dict[tuple[Offset, int], tuple[LockEnd, AcknowledgeType | None]] = {}
         # The acquisition that each acknowledgement was last sent for.
         self._sent: dict[tuple[int, Offset, AcknowledgeType], int] = {}
+        # The acquisitions that an acknowledgement of a former one has ended: the member goes on.
+        self._ended_late: set[tuple[Offset, int]] = set()
         # The acquisitions of which a member knows.
         self._known: set[tuple[Offset, int]] = set()
         # What the group has taken: by whom, and as what.
@@ -152,6 +154,7 @@ class ShareOracle:
                 # Of a session that has ended: the broker knows it by its epoch alone, and another
                 # session of the member may have the same one.
                 self.counts["acknowledged late"] += 1
+                self._ended_late.add((where, lock.acquisition))
             elif (sent := self._sent.get((client, where, kind))) != lock.acquisition:
                 if sent is None or (where, lock.acquisition) in self._known:
                     raise Violation(
@@ -217,7 +220,7 @@ class ShareOracle:
         self.counts[record.state.value] += 1
         ended = self._ended.get((where, held.acquisition))
         if record.state is RecordState.DONE:
-            if self._is_over(where, ended):
+            if self._is_over(where, ended) or (where, held.acquisition) in self._ended_late:
                 self.counts["acknowledged below the start"] += 1
             elif (
                 ended is None or ended[0] is not LockEnd.ACKNOWLEDGED or ended[1] is not held.asked
@@ -360,6 +363,8 @@ class ShareOracle:
             session = leader.sessions.get(member.member_id)
             if session is None or not self._serves(leader.broker):
                 continue
+            if any(node.node_id == leader.broker for node in view.must_open):
+                continue  # as the member knows, it has ended
             connection = session.connection
             # A broker notices the end of such a connection never, or much later.
             if not (isinstance(connection, Connection) and connection.black_hole):
