@@ -33,7 +33,6 @@ RATE = 150.0
 JOINED_WITHIN = 60.0
 CAUGHT_UP_WITHIN = 60.0
 GONE_WITHIN = CLOSE_TIMEOUT + 60.0
-_LOOK = 0.1
 _BETWEEN = 1.0
 
 
@@ -117,10 +116,7 @@ async def run(
         try:
             await _play(scenario, world, schedule)
         finally:
-            await group.close()
-            await traffic.pause()
-            await stage.restore()
-            group.refresh()
+            await world.close()
         observations: RunObservations = await observe_run(
             stage,
             group,
@@ -161,16 +157,7 @@ async def _play(scenario: Scenario, world: ChaosEnvironment, schedule: list[str]
     note("all members own partitions and have caught up")
     for kind in scenario.faults:
         await asyncio.sleep(_BETWEEN)
-        fault = kind()
-        note(f"{fault.name} begins")
-        await fault.apply(world)
-        healed_at = now() + fault.seconds
-        while (left := healed_at - now()) > 0:
-            # A member that ends meanwhile has ended now, not when the fault is healed.
-            await asyncio.sleep(min(left, _LOOK))
-            group.refresh()
-        await fault.heal(world)
-        note(f"{fault.name} is healed")
+        await world.undergo(kind(), note)
         if not await world.until(joined, JOINED_WITHIN):
             note(f"not all members owned a partition {JOINED_WITHIN:g} s later")
         if not await world.recovered(CAUGHT_UP_WITHIN):
@@ -179,13 +166,6 @@ async def _play(scenario: Scenario, world: ChaosEnvironment, schedule: list[str]
     note("nothing more is produced")
     if not await world.caught_up(CAUGHT_UP_WITHIN):
         note(f"not all was handled {CAUGHT_UP_WITHIN:g} s later")
-    for member in group.running:
-        group.stop(member)
-
-    def gone() -> bool:
-        group.refresh()
-        return all(member.ended_at is not None for member in group.members.values())
-
-    if not await world.until(gone, GONE_WITHIN):
+    if not await world.all_end(GONE_WITHIN):
         group.failures.append(f"not all members had ended {GONE_WITHIN:g} s after SIGTERM")
     note("all members have ended")

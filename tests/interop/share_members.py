@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from asyncio.subprocess import PIPE
 from collections import Counter
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from interop.other_process import java_command, process_of
+
 from asyncrevoke.broker.installation.jars import class_path
-from asyncrevoke.broker.installation.java import find_java
-from asyncrevoke.broker.process.supervisor import die_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from contextlib import AbstractAsyncContextManager
 
 HERE = Path(__file__).parent
 
@@ -67,34 +65,12 @@ def command(client: Client) -> list[str]:
     """What starts a member, without its arguments."""
     if client == "confluent":
         return [sys.executable, str(HERE / "confluent_share_member.py")]
-    options = (
-        "-Xmx128m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-    )
-    program = str(HERE / "java" / "ShareMember.java")
-    return [str(find_java().path), *options, "-cp", class_path(), program]
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    return java_command(class_path(), quiet, str(HERE / "java" / "ShareMember.java"))
 
 
-@asynccontextmanager
-async def other_share_member(
+def other_share_member(
     client: Client, mode: Mode, servers: str, topic: str, group: str
-) -> AsyncGenerator[OtherShareMember]:
+) -> AbstractAsyncContextManager[OtherShareMember]:
     """Start one; it is gone when the block ends."""
-    process = await asyncio.create_subprocess_exec(
-        *command(client),
-        *(servers, topic, group, mode),
-        stdin=PIPE,
-        stdout=PIPE,
-        preexec_fn=die_with_parent if sys.platform == "linux" else None,
-    )
-    member = OtherShareMember(process)
-    reading = asyncio.create_task(member.read())
-    try:
-        yield member
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        await reading
+    return process_of(OtherShareMember, *command(client), servers, topic, group, mode)

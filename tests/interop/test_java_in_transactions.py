@@ -6,10 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
-from asyncio.subprocess import PIPE
 from collections import Counter
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,15 +16,15 @@ from broker.handlers.test_handlers_on_a_real_broker import until
 from broker.requests.read_committed import PARTITIONS, read_committed
 from confluent_kafka import Producer as ConfluentProducer
 from interop.assignor_cases import KAFKA
+from interop.other_process import java_command, process_of, start_process
 
 from asyncrevoke import Consumer, Record, TopicPartition
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.broker.installation.jars import class_path
-from asyncrevoke.broker.installation.java import find_java
-from asyncrevoke.broker.process.supervisor import die_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from asyncrevoke.broker import RunningBroker
 
@@ -68,44 +65,24 @@ class JavaTransactions:
         assert await self.process.wait() == 0
 
 
-async def java_process(jars: str, *arguments: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(str(find_java().path), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-        *("-cp", jars, *arguments),
-        stdin=PIPE,
-        stdout=PIPE,
-        preexec_fn=die_with_parent if sys.platform == "linux" else None,
-    )
-
-
-@asynccontextmanager
-async def java_transactions(
+def java_transactions(
     broker: RunningBroker, topic: str, protocol: str
-) -> AsyncGenerator[JavaTransactions]:
-    process = await java_process(
-        class_path(), str(PROGRAM), broker.bootstrap_servers, topic, f"{topic}-out", topic, protocol
-    )
-    java = JavaTransactions(process)
-    reading = asyncio.create_task(java.read())
-    try:
-        yield java
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        await reading
+) -> AbstractAsyncContextManager[JavaTransactions]:
+    arguments = (str(PROGRAM), broker.bootstrap_servers, topic, f"{topic}-out", topic, protocol)
+    return process_of(JavaTransactions, *java_command(class_path(), *arguments))
 
 
 async def read_by_java(broker: RunningBroker, topic: str) -> Counter[bytes]:
     """The first values that the console consumer reads with read_committed."""
     jars = await asyncio.to_thread(lambda: list(jgo.build(TOOLS).all_jars))
-    process = await java_process(
+    command = java_command(
         os.pathsep.join(map(str, jars)),
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--from-beginning"),
         *("--isolation-level", "read_committed", "--timeout-ms", "40000"),
         *("--max-messages", str(RECORDS)),
     )
+    process = await start_process(*command)
     output, _ = await process.communicate()
     return Counter(output.split())
 

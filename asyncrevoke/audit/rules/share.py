@@ -151,26 +151,30 @@ class _ShareRules(Rules):
         """Records below the start offset that no handler completed, or no journal has ended."""
         ended: LiteralString = """
             FROM never_done AS n ASOF JOIN ended ON ended.part = n.part AND n.off >= ended.lo
-            WHERE n.off < ended.beyond
+            WHERE n.off < ended.beyond AND
         """
-        found: dict[AnomalyKind, Text] = {
-            AnomalyKind.LOST: self._rule(
-                ended + " AND {whole_n}", "n", at=_NO_TIME, acknowledged="true"
-            ),
-            AnomalyKind.ARCHIVED: self._rule(
-                "FROM not_ended AS n WHERE {is_last} AND {whole_n}",
-                "n",
-                sessions=("n.session",),
-                at="n.at_us",
-                deliveries="n.deliveries",
-            ),
-            AnomalyKind.ENDED_ELSEWHERE: self._rule(
-                "FROM not_ended AS n WHERE NOT ({is_last} AND {whole_n})",
-                "n",
-                sessions=("n.session",),
-                at="n.at_us",
-                deliveries="n.deliveries",
-            ),
+        lost: dict[AnomalyKind, LiteralString] = {AnomalyKind.LOST: "{whole_n}"}
+        if self._parameters.incomplete:
+            lost[AnomalyKind.NOT_RECORDED] = "NOT ({whole_n})"
+        not_ended: dict[AnomalyKind, LiteralString] = {
+            AnomalyKind.ARCHIVED: "{is_last} AND {whole_n}",
+            AnomalyKind.ENDED_ELSEWHERE: "NOT ({is_last} AND {whole_n})",
+        }
+        return {
+            **{
+                kind: self._rule(f"{ended} {condition}", "n", at=_NO_TIME, acknowledged="true")
+                for kind, condition in lost.items()
+            },
+            **{
+                kind: self._rule(
+                    f"FROM not_ended AS n WHERE {condition}",
+                    "n",
+                    sessions=("n.session",),
+                    at="n.at_us",
+                    deliveries="n.deliveries",
+                )
+                for kind, condition in not_ended.items()
+            },
             AnomalyKind.NOT_ACKNOWLEDGED: self._rule(
                 """
                 FROM (SELECT a.part, a.off, min_by(a.session, a.f) AS session, min(a.f) AS at_us,
@@ -192,14 +196,17 @@ class _ShareRules(Rules):
                 at="n.at_us",
             ),
         }
-        if self._parameters.incomplete:
-            found[AnomalyKind.NOT_RECORDED] = self._rule(
-                ended + " AND NOT ({whole_n})", "n", at=_NO_TIME, acknowledged="true"
-            )
-        return found
 
     def repeated(self) -> dict[AnomalyKind, Text]:
         """Records that were handled more than once."""
+        done_twice: dict[AnomalyKind, LiteralString] = {
+            AnomalyKind.UNEXPLAINED_REDELIVERY: """
+                NOT a.explained AND {whole_a}
+                AND NOT EXISTS (SELECT 1 FROM concurrent AS x
+                                WHERE x.part = a.part AND x.off = a.off)
+            """,
+            AnomalyKind.REDELIVERY: "a.explained OR NOT {whole_a}",
+        }
         return {
             AnomalyKind.DUPLICATE_AFTER_ACKNOWLEDGEMENT: self._rule(
                 "FROM again AS a WHERE {whole_a}",
@@ -225,27 +232,17 @@ class _ShareRules(Rules):
                 sessions=("a.session", "a.other"),
                 at="greatest(a.s, a.other_s)",
             ),
-            AnomalyKind.UNEXPLAINED_REDELIVERY: self._rule(
-                """
-                FROM done_twice AS a
-                WHERE NOT a.explained AND {whole_a}
-                  AND NOT EXISTS (SELECT 1 FROM concurrent AS x
-                                  WHERE x.part = a.part AND x.off = a.off)
-                """,
-                "a",
-                key="a.key_hash",
-                sessions="a.sessions",
-                at="a.at_us",
-                times="a.times",
-            ),
-            AnomalyKind.REDELIVERY: self._rule(
-                "FROM done_twice AS a WHERE a.explained OR NOT {whole_a}",
-                "a",
-                key="a.key_hash",
-                sessions="a.sessions",
-                at="a.at_us",
-                times="a.times",
-            ),
+            **{
+                kind: self._rule(
+                    f"FROM done_twice AS a WHERE {condition}",
+                    "a",
+                    key="a.key_hash",
+                    sessions="a.sessions",
+                    at="a.at_us",
+                    times="a.times",
+                )
+                for kind, condition in done_twice.items()
+            },
         }
 
     def acknowledged_twice(self) -> dict[AnomalyKind, Text]:

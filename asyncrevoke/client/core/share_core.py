@@ -134,8 +134,8 @@ class ShareCore:
 
     @property
     def has_effects(self) -> bool:
-        """Whether anything follows from :meth:`begin`, which changes no number of free slots."""
-        return self.outbox.pending
+        """Always: which requests are sent is decided when the effects are taken."""
+        return True
 
     def _plan(self, now: float) -> None:
         may_acquire = not self.stopping and self.membership.may_acquire(now)

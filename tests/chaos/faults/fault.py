@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # How often to look what the log still has, in seconds.
 _TRIMMED_EVERY = 3.0
+# How often to look what members do.
+_LOOK = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +73,43 @@ class ChaosEnvironment:
 
         return await self.until(acknowledged, within) and await self.caught_up(within)
 
+    async def undergo(self, fault: Fault, note: Callable[[str], None]) -> None:
+        """Apply a fault, and heal it when it has lasted."""
+        note(f"{fault.name} begins")
+        await fault.apply(self)
+        healed_at = now() + fault.seconds
+        while (left := healed_at - now()) > 0:
+            # A member that ends meanwhile has ended now, not when the fault is healed.
+            await asyncio.sleep(min(left, _LOOK))
+            self.group.refresh()
+        await fault.heal(self)
+        note(f"{fault.name} is healed")
+
+    async def all_end(self, within: float) -> bool:
+        """Stop all members; False if some still run after ``within`` seconds."""
+        for member in self.group.running:
+            self.group.stop(member)
+
+        def gone() -> bool:
+            self.group.refresh()
+            return all(member.ended_at is not None for member in self.group.members.values())
+
+        return await self.until(gone, within)
+
+    async def close(self) -> None:
+        """End what still runs, and undo what faults have left."""
+        await self.group.close()
+        await self.traffic.pause()
+        await self.stage.restore()
+        self.group.refresh()
+
     async def until(self, done: Callable[[], bool], within: float) -> bool:
         """Wait until something holds; returns False if it does not within ``within`` seconds."""
         deadline = now() + within
         while not done():
             if now() > deadline:
                 return False
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(_LOOK)
         return True
 
 

@@ -50,14 +50,6 @@ class Block(members.Block):
     endings = True
 
 
-class BrokerKill(brokers.BrokerKill):
-    endings = True
-
-
-class BrokerRestart(brokers.BrokerRestart):
-    endings = True
-
-
 class BrokerFreeze(brokers.BrokerFreeze):
     endings = True
     # Its partitions get other leaders after that of the brokers' session.
@@ -68,34 +60,6 @@ class BlackHole(network.BlackHole):
     endings = True
     # Until members give up a connection on which nothing is received.
     silence = 10.0
-
-
-class ShortOutage(network.ShortOutage):
-    endings = True
-
-
-class LostRequests(network.LostRequests):
-    endings = True
-
-
-class LostResponses(network.LostResponses):
-    endings = True
-
-
-class Delay(network.Delay):
-    endings = True
-
-
-class Throttle(network.Throttle):
-    endings = True
-
-
-class Cut(network.Cut):
-    endings = True
-
-
-class Refuse(network.Refuse):
-    endings = True
 
 
 class LeaderMove(Fault):
@@ -133,6 +97,11 @@ class CreatedAgain(Fault):
         world.traffic.start()
 
 
+def costs_locks(fault: type[Fault]) -> type[Fault]:
+    """The same fault where a lost connection is enough to lose locks."""
+    return type(fault.__name__, (fault,), {"endings": True})
+
+
 FAULTS: dict[str, type[Fault]] = {
     fault.name: fault
     for fault in (
@@ -146,18 +115,18 @@ FAULTS: dict[str, type[Fault]] = {
         Block,
         members.Raise,
         members.Cancel,
-        BrokerKill,
-        BrokerRestart,
+        costs_locks(brokers.BrokerKill),
+        costs_locks(brokers.BrokerRestart),
         BrokerFreeze,
         BlackHole,
-        ShortOutage,
+        costs_locks(network.ShortOutage),
         network.LongOutage,
-        LostRequests,
-        LostResponses,
-        Delay,
-        Throttle,
-        Cut,
-        Refuse,
+        costs_locks(network.LostRequests),
+        costs_locks(network.LostResponses),
+        costs_locks(network.Delay),
+        costs_locks(network.Throttle),
+        costs_locks(network.Cut),
+        costs_locks(network.Refuse),
         network.SilentBroker,
         LeaderMove,
         topics.PartitionsAdded,

@@ -37,7 +37,6 @@ GROUP_OPTIONS = {"share.auto.offset.reset": "earliest", "share.delivery.count.li
 # Seconds to wait for what must happen, without ``slack``.
 WITHIN = 60.0
 _BETWEEN = 1.0
-_LOOK = 0.1
 
 
 class ShareOutcome(NamedTuple):
@@ -134,10 +133,7 @@ class _ShareRun:
             try:
                 await self._play(world)
             finally:
-                await group.close()
-                await traffic.pause()
-                await stage.restore()
-                group.refresh()
+                await world.close()
         return self._windows, self._schedule
 
     async def _play(self, world: ChaosEnvironment) -> None:
@@ -154,28 +150,14 @@ class _ShareRun:
         self._note("nothing more is produced")
         await self._caught_up(world)
         await self._nothing_left()
-        for member in group.running:
-            group.stop(member)
-
-        def gone() -> bool:
-            group.refresh()
-            return all(member.ended_at is not None for member in group.members.values())
-
-        if not await world.until(gone, CLOSE_TIMEOUT + self._within):
+        if not await world.all_end(CLOSE_TIMEOUT + self._within):
             group.failures.append("not all members ended after SIGTERM")
         await self._nothing_left()
 
     async def _apply(self, fault: Fault, world: ChaosEnvironment) -> None:
         group = world.group
         known, begins = len(group.endings), now()
-        self._note(f"{fault.name} begins")
-        await fault.apply(world)
-        healed_at = now() + fault.seconds
-        while (left := healed_at - now()) > 0:
-            await asyncio.sleep(min(left, _LOOK))
-            group.refresh()
-        await fault.heal(world)
-        self._note(f"{fault.name} is healed")
+        await world.undergo(fault, self._note)
         if fault.endings:
             hit: list[str | None] = [ending.member for ending in group.endings[known:]]
             self._windows += [Window(begins, now() + LOCK, member) for member in hit or [None]]

@@ -24,7 +24,8 @@ class FetchPace:
 
     def __init__(self, *, exact: bool) -> None:
         self._exact = exact
-        self._sent_at = float("-inf")
+        # When the last fetch was sent that may acquire something.
+        self.sent_at = float("-inf")
         self._acquired_at = float("-inf")
         # Whether the broker seems to have more records than the last fetch might acquire.
         self._has_more = True
@@ -33,7 +34,7 @@ class FetchPace:
 
     def sent(self, now: float) -> None:
         """A fetch is sent."""
-        self._sent_at = now
+        self.sent_at = now
 
     def responded(self, now: float, wanted: int, acquired: int, handled: int) -> None:
         """A fetch of at most ``wanted`` records has acquired so many, and so many others have been
@@ -54,7 +55,7 @@ class FetchPace:
         """The time before which acknowledgements wait for a fetch, if no slot is free for one."""
         if not self._has_more:
             return float("-inf")
-        return max(self._sent_at, self._acquired_at) + _LONGEST_GATHERING
+        return max(self.sent_at, self._acquired_at) + _LONGEST_GATHERING
 
     def next_fetch(self, acquired: int, unfinished: int, *, acknowledges: bool) -> float:
         """The time before which no fetch is sent. So many records of this broker are acquired, and
@@ -62,7 +63,7 @@ class FetchPace:
         if not acquired:
             return float("-inf")
         if not self._has_more:
-            return (self._sent_at if acknowledges else self._acquired_at) + _SHORTEST_WAIT
+            return (self.sent_at if acknowledges else self._acquired_at) + _SHORTEST_WAIT
         # Of records that are handled at once, one fetch replaces all.
         waits = self._exact and unfinished and self._at_once
         return self._acquired_at + _SHORTEST_WAIT if waits else float("-inf")

@@ -17,20 +17,9 @@ from asyncrevoke.client.core.share.acknowledgements import (
     Acknowledgements,
     to_partition,
 )
-from asyncrevoke.client.core.share.acquired_records import (
-    offsets_without_records,
-    read_acquired,
-)
-from asyncrevoke.client.core.share.error_table import (
-    AcknowledgeErrorAction,
-    PartitionErrorAction,
-    SessionErrorAction,
-    acknowledge_error_action,
-    partition_error_action,
-    session_error_action,
-)
+from asyncrevoke.client.core.share.error_table import SessionErrorAction, session_error_action
 from asyncrevoke.client.core.share.fetch_pace import FetchPace
-from asyncrevoke.client.core.share.partition_delays import PartitionDelays
+from asyncrevoke.client.core.share.partition_responses import PartitionResponses
 from asyncrevoke.client.core.share.state_table import (
     SESSION_TRANSITIONS,
     SessionState,
@@ -57,7 +46,6 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.share.held_records import HeldRecords
     from asyncrevoke.client.core.share.reactions import ShareReactions
     from asyncrevoke.client.protocol.records import RecordDecoder
-    from asyncrevoke.client.protocol.share_messages import ShareFetchedPartition
 
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
@@ -99,23 +87,21 @@ class ShareSession:
         self._group_id = config.group_id or ""
         self._member_id = member_id
         self._held = held
-        self._decode = decode
         self._reactions = reactions
         self.node = node
         self.state = SessionState.CLOSED
         self.acknowledgements = Acknowledgements(outbox, held)
         self.fetched: Mapping[TopicIdPartition, str] = _NO_PARTITIONS
-        self._names: dict[TopicIdPartition, str] = {}
         # What the broker has in the session.
         self._partitions: set[TopicIdPartition] = set()
         self._epoch = OPEN_SESSION
         self._outstanding: _Outstanding | None = None
-        # When it has sent its last fetch that may acquire something.
-        self.fetched_at = float("-inf")
         self._not_before = float("-inf")
         self._backoff = Backoff(_FIRST_BACKOFF, _LONGEST_BACKOFF)
         self._pace = FetchPace(exact=config.acquire == "exact")
-        self._delayed = PartitionDelays()
+        self._responses = PartitionResponses(
+            outbox, node, held, self.acknowledgements, decode, reactions
+        )
         self._closing = False
         # Whether it is opened only when metadata has come.
         self._awaits_metadata = False
@@ -125,6 +111,15 @@ class ShareSession:
     @property
     def _timer(self) -> str:
         return f"share-session-{self.node.node_id}-{self.node.address}"
+
+    @property
+    def fetched_at(self) -> float:
+        """When it has sent its last fetch that may acquire something."""
+        return self._pace.sent_at
+
+    def is_delayed(self, partition: TopicIdPartition) -> bool:
+        """Whether this partition is not fetched for a time, after an error."""
+        return partition in self._responses.delayed
 
     @property
     def reserved(self) -> int:
@@ -165,8 +160,8 @@ class ShareSession:
         self._awaits_metadata = False
         if partitions:
             self._closing = False
-        self._names.update(partitions)
-        self._delayed.keep(partitions)
+        self._responses.names.update(partitions)
+        self._responses.delayed.keep(partitions)
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -197,7 +192,7 @@ class ShareSession:
         """The core plans after each event."""
 
     def _due(self, now: float) -> dict[TopicIdPartition, str]:
-        due, next_at = self._delayed.due(now, self.fetched)
+        due, next_at = self._responses.delayed.due(now, self.fetched)
         if next_at is not None:
             self._outbox.set_timer(self._timer, next_at, self._wake)
         return due
@@ -240,7 +235,7 @@ class ShareSession:
         gone = frozenset(
             partition
             for partition in self._partitions - due.keys()
-            if not self._held.has(partition, self.node) or partition in self._delayed
+            if not self._held.has(partition, self.node) or self.is_delayed(partition)
         )
         self._fetch(now, taken, added, gone, room, wait=min(wait, self._config.fetch_max_wait))
 
@@ -295,7 +290,6 @@ class ShareSession:
         sent = _Outstanding(now, request.session_epoch, taken, added, forgotten, wanted)
         self._outstanding = sent
         if wanted:
-            self.fetched_at = now
             self._pace.sent(now)
         self._outbox.send(
             request,
@@ -328,7 +322,9 @@ class ShareSession:
             case ShareAcknowledgeResponse(error=ErrorCode.none):
                 self._opened(sent)
                 errors = {entry.partition: entry.error for entry in reply.partitions}
-                self._acknowledged(now, sent, errors, reply.lock_timeout)
+                self._responses.acknowledged(
+                    now, sent.sent_at, sent.acknowledged, errors, reply.lock_timeout
+                )
             case ShareFetchResponse() | ShareAcknowledgeResponse():
                 self._rejected(now, sent, reply.error, reply.detail)
             case Failed() as failed if failed.kind in FATAL_FAILURES:
@@ -418,83 +414,11 @@ class ShareSession:
     def _delay(self, now: float) -> None:
         self._not_before = now + self._backoff.failed()
 
-    def _acknowledged(
-        self,
-        now: float,
-        sent: _Outstanding,
-        errors: Mapping[TopicIdPartition, ErrorCode],
-        lock_timeout: float,
-    ) -> None:
-        for partition, ranges in sent.acknowledged.items():
-            error = errors.get(partition, ErrorCode.unknown_server_error)
-            if error is ErrorCode.none:
-                self.acknowledgements.applied(ranges, sent.sent_at, lock_timeout)
-                continue
-            match acknowledge_error_action(error):
-                case AcknowledgeErrorAction.SPLIT:
-                    self.acknowledgements.refused(partition, ranges)
-                case AcknowledgeErrorAction.LEADER_MOVED:
-                    self._leader_moved(now, partition, error)
-                case AcknowledgeErrorAction.LOSE:
-                    self.acknowledgements.no_response(ranges)
-
-    def _leader_moved(self, now: float, partition: TopicIdPartition, error: ErrorCode) -> None:
-        """Locks are not stored: the new leader delivers what was not acknowledged."""
-        self.acknowledgements.drop(partition)
-        self._held.lose_partition(partition, self.node, f"the broker responds {error.name}")
-        self._delayed.delay(now, partition)
-        self._reactions.leader_unknown(now, f"ShareFetch: {error.name}")
-
-    # --- records -------------------------------------------------------------------------------
-
     def _fetched(self, now: float, sent: _Outstanding, reply: ShareFetchResponse) -> None:
-        acknowledged = {entry.partition: entry.acknowledge_error for entry in reply.partitions}
-        self._acknowledged(now, sent, acknowledged, reply.lock_timeout)
+        errors = {entry.partition: entry.acknowledge_error for entry in reply.partitions}
+        lock_timeout = reply.lock_timeout
+        self._responses.acknowledged(now, sent.sent_at, sent.acknowledged, errors, lock_timeout)
         if sent.wanted:
             self._pace.responded(now, sent.wanted, reply.acquired, self.acknowledgements.ending)
         for fetched in reply.partitions:
-            if fetched.error is ErrorCode.none:
-                if fetched.acquired:
-                    self._acquired(now, sent.sent_at, reply.lock_timeout, fetched)
-                self._delayed.served(fetched.partition)
-                continue
-            match partition_error_action(fetched.error):
-                case PartitionErrorAction.LEADER_MOVED:
-                    self._leader_moved(now, fetched.partition, fetched.error)
-                case PartitionErrorAction.NO_ACCESS:
-                    self._delayed.delay(now, fetched.partition)
-                    self._reactions.partition_denied(self._names.get(fetched.partition, ""))
-                case PartitionErrorAction.RETRY:
-                    self._delayed.delay(now, fetched.partition)
-                    self._outbox.emit(
-                        log_events.SHARE_PARTITION_RETRIED,
-                        topic=self._names.get(fetched.partition, ""),
-                        partition=fetched.partition.partition,
-                        error=fetched.error.name,
-                    )
-
-    def _acquired(
-        self, now: float, sent_at: float, lock_timeout: float, fetched: ShareFetchedPartition
-    ) -> None:
-        partition = fetched.partition
-        topic = self._names.get(partition)
-        if topic is None:
-            return  # it was not requested
-        acquisition = self._held.acquire(topic, partition, self.node, sent_at, lock_timeout)
-        found = read_acquired(self._decode, topic, fetched)
-        if found.corrupt:
-            self._delayed.delay(now, partition)
-            self._outbox.emit(
-                log_events.SHARE_BATCH_CORRUPT,
-                topic=topic,
-                partition=partition.partition,
-                offset=found.end,
-                reason=found.corrupt,
-            )
-        ranges = fetched.acquired
-        self._held.counts.bytes_received += len(fetched.records)
-        held = self._held.add(acquisition, found.records, ranges, sent_at + lock_timeout)
-        for first, last in offsets_without_records(ranges, held, found.end):
-            self.acknowledgements.gap(partition, first, last)
-        if held:
-            self._reactions.records_acquired(now, held)
+            self._responses.fetched(now, sent.sent_at, lock_timeout, fetched)

@@ -63,7 +63,7 @@ class MemberView:
 
     def is_delayed(self, partition: TopicIdPartition) -> bool:
         """Whether the member does not fetch this partition for a time, after an error."""
-        return any(partition in session._delayed for session in self.member.core._sessions.values())
+        return any(each.is_delayed(partition) for each in self.member.core._sessions.values())
 
 
 def has_record(state: SharePartition, offset: int) -> bool:
