@@ -177,7 +177,7 @@ class HandlerHost:
         full. No more slots than the handlers' own ``concurrency`` allows, if each has one, and no
         more unstarted records than begin soon, if each has a ``rate_limit``: others would only
         wait, with their locks renewed. Raises ConfigError without handlers."""
-        from asyncrevoke.client.core.share.acquire_limits import AcquireLimits
+        from asyncrevoke.client.core.share.acquire_limits import AcquireLimits, TopicLimits
         from asyncrevoke.handlers.scheduling.handler_ordering import call_limits
 
         router, most = self.router, self.max_in_flight
@@ -192,7 +192,13 @@ class HandlerHost:
         calls = sum(limit.concurrency or self._config.concurrency for limit in limits)
         soon = [limit.begin_soon for limit in limits]
         unstarted = None if None in soon else sum(filter(None, soon))
-        return AcquireLimits(min(self._config.concurrency, calls), most, unstarted)
+        topics = {
+            topic: TopicLimits(limit.concurrency, limit.begin_soon)
+            for handler, limit in zip(router.handlers, limits, strict=True)
+            if limit.delay_calls and len(limits) > 1
+            for topic in handler.topics
+        }
+        return AcquireLimits(min(self._config.concurrency, calls), most, unstarted, topics)
 
     def retry_topic_delays(self) -> dict[str, TopicDelay]:
         """By retry topic, when its records are due."""

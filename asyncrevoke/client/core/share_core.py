@@ -142,13 +142,14 @@ class ShareCore:
         # Who has fetched last comes last: with fewer slots than brokers, each has its turn.
         sessions = sorted(self._sessions.values(), key=_fetched_at)
         idle = sum(1 for session in sessions if not session.reserved and session.fetched)
+        reached = self.limits.reached(self.held)
         for session in sessions:
             if not session.fetched and session.is_idle:
                 session.close()
                 if session.is_closed:
                     del self._sessions[session.node]
                     continue
-            session.plan(now, self._room(idle), may_acquire=may_acquire)
+            session.plan(now, self._room(idle), reached, may_acquire=may_acquire)
 
     def _room(self, sessions: int) -> int:
         """How many records the next fetch of one of so many sessions may acquire."""

@@ -95,7 +95,9 @@ class ShareCluster:
             decode_numbered,
             [topic_name(index) for index in range(len(self.schedule.topics))],
             member_id=f"client{client}",
-            limits=AcquireLimits(plan.concurrency, plan.max_in_flight),
+            limits=AcquireLimits(
+                plan.concurrency, plan.max_in_flight, topics=self.schedule.topic_limits
+            ),
         )
         member = self.make_member(client, core)
         self.applications[client] = ShareApplication(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from asyncrevoke.client.core.share.acquire_limits import TopicLimits
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -126,6 +128,12 @@ class ShareSchedule:
     produce_every: float
     slow: float = 0.0
     loss: float = 0.0
+
+    @property
+    def topic_limits(self) -> dict[str, TopicLimits]:
+        """Of two topics, the second one has a limit in half of the schedules."""
+        one = {1: TopicLimits(slots=1), 3: TopicLimits(most_unstarted=1)}.get(self.seed % 4)
+        return {"b": one} if one is not None and len(self.topics) > 1 else {}
 
     def describe(self) -> str:
         """The schedule for people."""

@@ -81,6 +81,16 @@ class HeldRecords:
         """How many records are in this state."""
         return self._counts[state]
 
+    def of_topic(self, topic: str) -> tuple[int, int]:
+        """How many records of this topic run or are about to, and how many of them do not run."""
+        states = [
+            record.state
+            for acquisition in self._acquisitions.values()
+            if acquisition.topic == topic
+            for record in acquisition.records.values()
+        ]
+        return sum(map(states.count, _IN_SLOTS)), states.count(RecordState.HELD)
+
     def has(self, partition: TopicIdPartition, node: Node) -> bool:
         """Whether any record of this partition is locked by this broker."""
         return any(a.node == node for a in self._by_partition.get(partition, {}).values())

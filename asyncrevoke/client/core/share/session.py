@@ -38,7 +38,7 @@ from asyncrevoke.client.protocol.share_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.io.effects import Node
@@ -102,6 +102,8 @@ class ShareSession:
         self._responses = PartitionResponses(
             outbox, node, held, self.acknowledgements, decode, reactions
         )
+        # Topics that have reached their limits.
+        self._not_fetched: Collection[str] = ()
         self._closing = False
         # Whether it is opened only when metadata has come.
         self._awaits_metadata = False
@@ -118,8 +120,11 @@ class ShareSession:
         return self._pace.sent_at
 
     def is_delayed(self, partition: TopicIdPartition) -> bool:
-        """Whether this partition is not fetched for a time, after an error."""
-        return partition in self._responses.delayed
+        """Whether this partition is not fetched for a time: after an error, or because its topic
+        has reached its limit. The broker forgets it, so what is acquired of it is not released when
+        the connection closes, but when its lock passes."""
+        is_limited = self.fetched.get(partition) in self._not_fetched
+        return is_limited or partition in self._responses.delayed
 
     @property
     def reserved(self) -> int:
@@ -165,8 +170,12 @@ class ShareSession:
 
     # --- sending -------------------------------------------------------------------------------
 
-    def plan(self, now: float, room: int, *, may_acquire: bool) -> None:
-        """Send what is due: acknowledgements, and a fetch of at most ``room`` records."""
+    def plan(
+        self, now: float, room: int, not_fetched: Collection[str] = (), *, may_acquire: bool
+    ) -> None:
+        """Send what is due: acknowledgements, and a fetch of at most ``room`` records of all topics
+        but those that are ``not_fetched`` now."""
+        self._not_fetched = not_fetched
         if self._outstanding is not None or self._awaits_metadata:
             return
         if not self._has_come(now, self._not_before):
@@ -195,6 +204,8 @@ class ShareSession:
         due, next_at = self._responses.delayed.due(now, self.fetched)
         if next_at is not None:
             self._outbox.set_timer(self._timer, next_at, self._wake)
+        if self._not_fetched:
+            due = {p: name for p, name in due.items() if name not in self._not_fetched}
         return due
 
     def _open(self, now: float, due: Mapping[TopicIdPartition, str], room: int) -> None:

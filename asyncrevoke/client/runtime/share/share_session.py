@@ -146,7 +146,7 @@ class ShareSession(EnteredSession):
 
     def begin(self, record: Record) -> bool:
         """A handler is about to be called with this record; False if its lock has passed."""
-        if self.core.limits.most_unstarted is not None:
+        if self.core.limits.limits_unstarted:
             # Another one may be acquired.
             return self._driver.call(self.core.begin, _acquired(record))
         return self._begin(self._now(), record)

@@ -342,7 +342,7 @@ class ShareOracle:
             return
         if message.session_epoch == OPEN_SESSION:
             return  # one record at least, which sets the start offset
-        if core.held.in_slots + reserved > slots + len(core._sessions):
+        if core.limits.in_slots(core.held) + reserved > slots + len(core._sessions):
             raise Violation(
                 "S7",
                 f"client {member.client} has {core.held.in_slots} records and fetches "

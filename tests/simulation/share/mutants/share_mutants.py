@@ -111,10 +111,10 @@ def _partition_dropped_on_121(patch: pytest.MonkeyPatch) -> None:
 def _ack_beside_a_fetch(patch: pytest.MonkeyPatch) -> None:
     plan = ShareSession.plan
 
-    def beside(self: ShareSession, now: float, room: int, *, may_acquire: bool) -> None:
+    def beside(self: ShareSession, now: float, *rest: Any, may_acquire: bool) -> None:
         waiting = self._outstanding
         if waiting is None or not self.acknowledgements or self.state is not SessionState.OPEN:
-            plan(self, now, room, may_acquire=may_acquire)
+            plan(self, now, *rest, may_acquire=may_acquire)
             return
         taken = self.acknowledgements.take(lambda _: True, renewals=True)
         self._acknowledge(now, taken, self._epoch + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,33 @@ async def test_few_records_are_acquired_that_wait_for_the_rate_of_their_handler(
         await t.advance(10)
         assert t.deliveries("mails", 0) == dict.fromkeys(range(20), 1)
         assert set(t.acknowledged("mails", 0).values()) == {"accept"}
+
+
+@pytest.mark.parametrize("limit", [{"concurrency": 2}, {"rate_limit": RateLimit(2, per=1000)}])
+async def test_a_limited_handler_leaves_slots_to_others(limit: dict[str, Any]) -> None:
+    consumer = Consumer(group_id="mails", group_type="share", concurrency=8)
+    ended: list[int] = []
+
+    @consumer.handler("mails", **limit)
+    async def send(_mail: int) -> None:
+        await asyncio.sleep(1000)
+
+    @consumer.handler("orders")
+    async def handle(order: int) -> None:
+        ended.append(order)
+
+    async with TestConsumer(consumer) as t:
+        for number in range(40):
+            await t.publish("mails", number, partition=0)
+        for number in range(20):
+            await t.publish("orders", number, partition=0)
+        await t.advance(5)
+        assert ended == list(range(20))
+        # What one response may have beyond the limit.
+        assert len(t.deliveries("mails", 0)) <= 2 + 8
+        await t.advance(1010)
+        assert len(t.deliveries("mails", 0)) <= 4 + 8
+        assert len(t.acknowledged("mails", 0)) == 2
 
 
 def _slow(group: str = "mails") -> tuple[Consumer, list[str]]:
