@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.entered_session import EnteredSession
     from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.client.runtime.share.share_session import ShareSession
-    from asyncrevoke.handlers.decoding.decoders import Decoder
+    from asyncrevoke.handlers.decoding.decoders import HandlerDecoder
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, Resources
     from asyncrevoke.handlers.lifespans.partition_lifespans import L
     from asyncrevoke.handlers.policy.middleware import M
@@ -88,7 +88,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         pattern: str | re.Pattern[str] | BrokerPattern | None = None,
         listener: RebalanceListener | None = None,
         resources: Resources | None = None,
-        decoder: Decoder | None = None,
+        decoder: HandlerDecoder | None = None,
         worker_resources: OpenWorkerResource | None = None,
         journal: SessionJournal | None = None,
         **options: Unpack[ConsumerOptions],

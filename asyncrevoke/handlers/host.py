@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.client.runtime.share.share_session import ConsumerSession
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
-    from asyncrevoke.handlers.decoding.decoders import Decoder
+    from asyncrevoke.handlers.decoding.decoders import HandlerDecoder
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
     from asyncrevoke.handlers.execution.worker_resources import (
         OpenResources,
@@ -55,7 +55,7 @@ class HandlerHost:
         self,
         config: ConsumerConfig,
         resources: Resources | None,
-        decoder: Decoder | None,
+        decoder: HandlerDecoder | None,
         worker_resources: OpenWorkerResource | None,
         *,
         fits_batches: bool = False,
@@ -477,7 +477,7 @@ def _name_of(given: object) -> str:
     return str(getattr(given, "__name__", "it"))
 
 
-def _check_decoder(decoder: Decoder | None) -> Decoder | None:
+def _check_decoder(decoder: HandlerDecoder | None) -> HandlerDecoder | None:
     if decoder is not None:
         from asyncrevoke.handlers.decoding.decoders import check_decoder
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.handlers.blocking.run_in import check_blocking
-from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
+from asyncrevoke.handlers.decoding.column_decoder import ColumnDecoder
+from asyncrevoke.handlers.decoding.decoders import HandlerDecoder, check_decoder
 from asyncrevoke.handlers.matching import SharedTopic, check_shared_topic, is_shared
 from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.policy.options import CheckedOptions, check_options
@@ -37,7 +38,7 @@ class Router:
     ``decoder`` decodes the records of handlers without a ``decoder``.
     """
 
-    def __init__(self, *, decoder: Decoder | None = None) -> None:
+    def __init__(self, *, decoder: HandlerDecoder | None = None) -> None:
         if decoder is not None:
             check_decoder(decoder)
         self._decoder = decoder
@@ -219,7 +220,7 @@ def _compiled(
     function: HandlerFunction,
     topics: tuple[str, ...],
     options: CheckedOptions,
-    default_decoder: Decoder | None,
+    default_decoder: HandlerDecoder | None,
 ) -> Handler:
     name = handler_name(function)
     registered = function
@@ -231,10 +232,11 @@ def _compiled(
     else:
         decode, batch_call, columns = compile_batch_call(function, name, decoder)
         batch = BatchOptions(*options.batch, decode, batch_call, columns=columns)
-    if options.decoder is not None and takes_records(function):
+    is_of_columns = isinstance(options.decoder, ColumnDecoder)
+    if options.decoder is not None and not is_of_columns and takes_records(function):
         raise ConfigError(
-            f"the first parameter of {name} is annotated Record, which receives the record "
-            "as it is: leave out decoder=, or annotate what the decoder returns"
+            f"the first parameter of {name} is annotated Record, or as columns, and receives "
+            "records as they are: leave out decoder=, or annotate what the decoder returns"
         )
     if not options.only_replays_keep_results:
         check_results(function, name, options.publish_to)
@@ -286,6 +288,9 @@ def _called_function(
 
 def inline(handler: Handler) -> Handler:
     """Return a handler that runs a sync function in the event loop; others are unchanged."""
+    batch = handler.batch
+    if batch is not None and batch.columns is not None:
+        handler = handler._replace(batch=batch._replace(columns=batch.columns.inline()))
     if handler.run_in is None:
         return handler
     from asyncrevoke.handlers.blocking.blocking_function import BlockingFunction
@@ -294,13 +299,13 @@ def inline(handler: Handler) -> Handler:
     return _compiled_again(handler._replace(function=handler.function.inline()), handler.decoder)
 
 
-def _with_decoder(handler: Handler, decoder: Decoder | None) -> Handler:
+def _with_decoder(handler: Handler, decoder: HandlerDecoder | None) -> Handler:
     if decoder is None or handler.decoder is not None:
         return handler
     return _compiled_again(handler, decoder)
 
 
-def _compiled_again(handler: Handler, decoder: Decoder | None) -> Handler:
+def _compiled_again(handler: Handler, decoder: HandlerDecoder | None) -> Handler:
     if handler.batch is None:
         call, _ = compile_call(handler.function, handler.name, decoder)
         return handler._replace(call=call, decoder=decoder)

@@ -19,6 +19,8 @@ from asyncrevoke.handlers.decoding.decode_failure import decode_error
 
 # Returns the value of a record, or raises DecodeError.
 Decoder: TypeAlias = Callable[[Record], object]
+# What a handler may have as its decoder: one of columns only if it receives these.
+HandlerDecoder: TypeAlias = Decoder | ColumnDecoder
 # By the names of their classes, because these packages may not be installed: errors of a
 # connection that are no OSError.
 _OF_CONNECTIONS: Final = frozenset(
@@ -176,13 +178,9 @@ def custom_decoder(decode: Decoder) -> Decoder:
 
 
 def check_decoder(decoder: object) -> None:
-    """Raise ConfigError, with the fix, for a value that cannot decode a record."""
+    """Raise ConfigError, with the fix, for a value that cannot decode a record, or columns."""
     if isinstance(decoder, ColumnDecoder):
-        raise ConfigError(
-            f"decoder={type(decoder).__name__} makes columns of many values, and this decoder gets "
-            "one record: annotate the handler's first parameter with the type of a value, or call "
-            "decode() of the columns' decoder with the column of values of arrow_batches()"
-        )
+        return
     instead = "annotate the handler's first parameter Record, and await what decodes in the handler"
     check_record_function("decoder", decoder, "value", instead)
 

@@ -40,4 +40,4 @@ async def use_columns(session: ColumnSession, lookup: HandlerLookup) -> None:
 
 
 def _takes_columns(handler: Handler) -> bool:
-    return handler.batch is not None and handler.batch.columns
+    return handler.batch is not None and handler.batch.columns is not None

@@ -13,7 +13,6 @@ from asyncrevoke.client.errors import DecodeError, HandlerTimeoutError
 from asyncrevoke.client.model import FailurePause, Record
 from asyncrevoke.client.printable import reportable
 from asyncrevoke.client.producing.exactly_once.finished_records import CallResults
-from asyncrevoke.client.record_parts import SizedRecords
 from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard, may_begin
 from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
 from asyncrevoke.handlers.policy.batch import (
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.handlers.dead_letters.retry_message import RetryHistories
+    from asyncrevoke.handlers.decoding.arrow_values import HandlerColumns
     from asyncrevoke.handlers.execution.failure_policy import FailurePolicy
     from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
     from asyncrevoke.handlers.execution.result_publisher import ResultPublisher
@@ -249,7 +249,7 @@ class HandlerInvoker:
         handler: Handler,
         attempt: int,
         function: BatchHandlerCall,
-        values: Sequence[object],
+        values: object,
         records: Sequence[Record],
     ) -> None:
         """Call the handler of a batch with ``values``, which may be some of the batch only."""
@@ -355,7 +355,7 @@ async def _call_batch(
     handler: Handler,
     calls: int,
     failures: FailurePolicy,
-    call: Callable[[BatchHandlerCall, Sequence[object], Sequence[Record]], Awaitable[None]],
+    call: Callable[[BatchHandlerCall, object, Sequence[Record]], Awaitable[None]],
 ) -> None:
     """Write unsent records, and call the handler with all others that decode.
 
@@ -372,8 +372,8 @@ async def _call_batch(
         await failures.send_to_topic(unsent, handler, calls - 1)
         failures.complete_all([unsent.record])
         batch.first_unsent_written()
-    values, undecodable = await _decode(batch, handler, calls, failures)
-    called = batch.start_call(len(values))
+    values, count, undecodable = await _decode(batch, handler, calls, failures)
+    called = batch.start_call(count)
     if called:
         try:
             await call(handler.batch.call, values, called)
@@ -398,29 +398,70 @@ async def _call_batch(
 
 async def _decode(
     batch: HandlerBatch, handler: Handler, calls: int, failures: FailurePolicy
-) -> tuple[Sequence[object], DecodeError | None]:
-    """Decode values up to the first error that stops the batch; return them and the error."""
+) -> tuple[object, int, DecodeError | None]:
+    """Decode values up to the first error that stops the batch; return them, how many there are,
+    and the error."""
     assert handler.batch is not None
-    decode = handler.batch.decode
     is_retry_topic = handler.retry_topic is not None and handler.retry_topic.topic == batch.topic
-    if isinstance(batch.records, SizedRecords) and handler.batch.columns:
-        if not is_retry_topic:
-            return batch.records, None
-        batch.use_objects()
+    if handler.batch.columns is not None:
+        records = [failures.original(r) for r in batch.records] if is_retry_topic else batch.records
+        return await _decode_columns(
+            batch, records, handler, handler.batch.columns, calls, failures
+        )
+    decode = handler.batch.decode
     values: list[object] = []
     for record in list(batch.records):
         try:
             values.append(decode(failures.original(record) if is_retry_topic else record))
         except DecodeError as error:
-            if failures.may_retry(record, handler, error, calls):
-                return values, error
-            if failures.topic_for(record, handler, error) is not None:
-                await failures.send_to_topic(Unsent(record, error), handler, 0)
-                failures.complete_all([record])
-            elif not failures.give_up(record, handler, error):
-                return values, error
-            batch.remove([record])
-    return values, None
+            if not await _undecodable(batch, record, error, handler, calls, failures):
+                return values, len(values), error
+    return values, len(values), None
+
+
+async def _decode_columns(
+    batch: HandlerBatch,
+    records: Sequence[Record],
+    handler: Handler,
+    columns: HandlerColumns,
+    calls: int,
+    failures: FailurePolicy,
+) -> tuple[object, int, DecodeError | None]:
+    rows, reasons = await columns.of(records)
+    if not reasons:
+        return columns.shown(rows), len(records), None
+    batch.use_objects()
+    decoded: list[int] = []
+    stopped: DecodeError | None = None
+    for row, record in enumerate(list(batch.records)):
+        if row not in reasons:
+            decoded.append(row)
+            continue
+        error = DecodeError(record.topic_partition, record.offset, reasons[row])
+        if not await _undecodable(batch, record, error, handler, calls, failures):
+            stopped = error
+            break
+    return columns.shown(rows.take(decoded)), len(decoded), stopped
+
+
+async def _undecodable(
+    batch: HandlerBatch,
+    record: Record,
+    error: DecodeError,
+    handler: Handler,
+    calls: int,
+    failures: FailurePolicy,
+) -> bool:
+    """Send a record elsewhere, or skip it; False if it stays in the batch, and stops it."""
+    if failures.may_retry(record, handler, error, calls):
+        return False
+    if failures.topic_for(record, handler, error) is not None:
+        await failures.send_to_topic(Unsent(record, error), handler, 0)
+        failures.complete_all([record])
+    elif not failures.give_up(record, handler, error):
+        return False
+    batch.remove([record])
+    return True
 
 
 def _complete(batch: HandlerBatch, records: Sequence[Record], failures: FailurePolicy) -> None:

@@ -56,7 +56,7 @@ class ResultPublisher:
 
     def awaited_batch(
         self, function: BatchHandlerCall, topic: str, handler: str
-    ) -> Callable[[Sequence[object], Sequence[Record], HandlerContext], Awaitable[None]]:
+    ) -> Callable[[object, Sequence[Record], HandlerContext], Awaitable[None]]:
         """A call of a batch handler that returns when its results are acknowledged.
 
         If there are as many results as records, each has the key and the trace context of the
@@ -65,7 +65,7 @@ class ResultPublisher:
         """
 
         async def call(
-            values: Sequence[object], records: Sequence[Record], context: HandlerContext, /
+            values: object, records: Sequence[Record], context: HandlerContext, /
         ) -> None:
             results = as_list(await function(values, records, context), topic)
             of_records = records if len(results) == len(records) else [None] * len(results)

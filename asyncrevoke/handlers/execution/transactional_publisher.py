@@ -54,11 +54,11 @@ class TransactionalPublisher:
 
     def awaited_batch(
         self, function: BatchHandlerCall, topic: str, _handler: str
-    ) -> Callable[[Sequence[object], Sequence[Record], HandlerContext], Awaitable[None]]:
+    ) -> Callable[[object, Sequence[Record], HandlerContext], Awaitable[None]]:
         """A call of a batch handler that adds its results to those of the batch."""
 
         async def call(
-            values: Sequence[object], records: Sequence[Record], context: HandlerContext, /
+            values: object, records: Sequence[Record], context: HandlerContext, /
         ) -> None:
             assert context.results is not None
             results = as_list(await function(values, records, context), topic)

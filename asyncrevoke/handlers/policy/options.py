@@ -14,7 +14,7 @@ from asyncrevoke.client.config.topics import check_topic, check_topics
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.handlers.decoding.decoders import Decoder, check_decoder
+from asyncrevoke.handlers.decoding.decoders import HandlerDecoder, check_decoder
 from asyncrevoke.handlers.policy.limits import HandlerLimits, check_limits
 from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError, RunIn, Unmatched
 from asyncrevoke.handlers.policy.retry import Pause, Retry
@@ -63,7 +63,7 @@ class CheckedOptions(NamedTuple):
     on_error: OnError | Pause | None
     batch: tuple[int, float] | None
     max_handler_time: float | None
-    decoder: Decoder | None
+    decoder: HandlerDecoder | None
     order_by: OrderBy | Inherit | None
     limits: HandlerLimits
     publish_to: str | None

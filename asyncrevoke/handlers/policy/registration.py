@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple, TypeAlias, TypedDict
 from asyncrevoke.client.config import OrderBy
 from asyncrevoke.client.config.inherit import Inherit
 from asyncrevoke.client.model import Record
-from asyncrevoke.handlers.decoding.decoders import Decoder
+from asyncrevoke.handlers.decoding.arrow_values import HandlerColumns
+from asyncrevoke.handlers.decoding.decoders import Decoder, HandlerDecoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.limits import HandlerLimits, RateLimit
 from asyncrevoke.handlers.policy.middleware import Middleware
@@ -80,9 +81,11 @@ class HandlerOptions(TypedDict, total=False):
     max_handler_time: float | None
     """Cancels a call after this many seconds, which is a failure (HandlerTimeoutError). A log line
     warns at half of the time. If the call still runs 5 s later, its partition is paused."""
-    decoder: Decoder | None
+    decoder: HandlerDecoder | None
     """A sync function that returns the value of a ``Record``; it receives tombstones, too. It runs
-    in the event loop, so it must not block. If it raises, the value does not decode."""
+    in the event loop, so it must not block. If it raises, the value does not decode. For a handler
+    that receives columns: an ``ArrowJson`` or ``ArrowRegistry``, which makes structs of the column
+    ``value``."""
     order_by: OrderBy | Inherit | None
     """Which records wait for each other; by default the consumer's ``order_by``."""
     concurrency: int | None
@@ -101,14 +104,14 @@ class BatchOptions(NamedTuple):
 
     A batch is handled when it has ``max_records``, or ``max_wait`` seconds after its first record
     arrived. ``decode`` returns the value of one record, ``call`` receives all values. With
-    ``columns`` the function gets an Arrow batch or a DataFrame.
+    ``columns`` the function gets an Arrow batch or a DataFrame, and ``decode`` is not called.
     """
 
     max_records: int
     max_wait: float
     decode: Decoder
     call: BatchHandlerCall
-    columns: bool = False
+    columns: HandlerColumns | None = None
 
 
 class Handler(NamedTuple):
@@ -135,7 +138,7 @@ class Handler(NamedTuple):
     wants_context: bool
     batch: BatchOptions | None
     max_handler_time: float | None
-    decoder: Decoder | None
+    decoder: HandlerDecoder | None
     order_by: OrderBy | Inherit | None
     limits: HandlerLimits
     middleware: tuple[Middleware, ...] = ()

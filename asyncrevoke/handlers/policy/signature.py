@@ -11,11 +11,14 @@ from asyncrevoke.client.config.annotations import members, the_type
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.record_parts import SizedRecords
 from asyncrevoke.client.runtime.arrow.arrow_options import check_packages
-from asyncrevoke.handlers.decoding.arrow_values import check_row, columns_kind, columns_of
+from asyncrevoke.handlers.decoding.arrow_values import HandlerColumns, columns_kind
+from asyncrevoke.handlers.decoding.column_decoder import ColumnDecoder
 from asyncrevoke.handlers.decoding.decoders import (
     BytesDecoder,
     Decoder,
+    HandlerDecoder,
     annotation_name,
     custom_decoder,
     decoder_for,
@@ -32,7 +35,6 @@ from asyncrevoke.handlers.policy.handler_function import (
 )
 
 if typing.TYPE_CHECKING:
-    from asyncrevoke.handlers.decoding.arrow_values import Kind
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 
 ParameterSource: TypeAlias = Literal["record", "records", "context"]
@@ -85,7 +87,7 @@ class HandlerCall(Protocol):
 # Calls a batch handler with values and their records, in offset order. The call or the awaitable
 # raises the error. compile_batch_call() returns one.
 BatchHandlerCall: TypeAlias = Callable[
-    [Sequence[object], Sequence[Record], HandlerContext], Awaitable[object]
+    [object, Sequence[Record], HandlerContext], Awaitable[object]
 ]
 
 
@@ -102,7 +104,7 @@ class ExtraParameters(NamedTuple):
 
 
 def compile_call(
-    function: HandlerFunction, name: str, decoder: Decoder | None = None
+    function: HandlerFunction, name: str, decoder: HandlerDecoder | None = None
 ) -> tuple[HandlerCall, bool]:
     """Check a function, and return its call and whether that needs a context.
 
@@ -111,12 +113,14 @@ def compile_call(
 
     Raises ConfigError, with ``name`` and the fix, for a function that cannot be a handler.
     """
-    first, annotation, others = _checked_parameters(function, name, decoder)
+    plain = None if isinstance(decoder, ColumnDecoder) else decoder
+    first, annotation, others = _checked_parameters(function, name, plain)
     if columns_kind(the_type(annotation)) is not None:
         raise ConfigError(
             f"{name} has a parameter annotated {annotation_name(annotation)}, which has many "
             "records: give the handler batch=True"
         )
+    decoder = _of_values(decoder, name)
     if decoder is None or the_type(annotation) is Record:
         decode = decoder_for(annotation, f"parameter {first.name} of {name}")
     else:
@@ -136,20 +140,24 @@ def value_type(function: HandlerFunction, name: str, *, batch: bool) -> object:
 
 
 def compile_batch_call(
-    function: HandlerFunction, name: str, decoder: Decoder | None = None
-) -> tuple[Decoder, BatchHandlerCall, bool]:
-    """Check a batch handler, and return the decoder of one value, the call, and whether the
-    function receives columns.
+    function: HandlerFunction, name: str, decoder: HandlerDecoder | None = None
+) -> tuple[Decoder, BatchHandlerCall, HandlerColumns | None]:
+    """Check a batch handler, and return the decoder of one value, the call, and the columns that
+    the function receives, if it does.
 
     ``decoder`` and ConfigError as for :func:`compile_call`.
     """
-    first, annotation, others = _checked_parameters(function, name, decoder)
+    of_columns = decoder if isinstance(decoder, ColumnDecoder) else None
+    plain = None if isinstance(decoder, ColumnDecoder) else decoder
+    first, annotation, others = _checked_parameters(function, name, plain)
     several = the_type(annotation)
     kind = columns_kind(several)
     if kind is not None:
         check_packages(f"the batches of {name}")
         function, extra = _with_extra_parameters(function, first, others, name, batch=True)
-        return custom_decoder(check_row), _call_with_columns(function, extra, kind), True
+        columns = HandlerColumns(kind, of_columns)
+        return whole_record, _call_with_values(function, extra), columns
+    decoder = _of_values(decoder, name)
     inside = typing.get_args(several)
     is_list = several is list or typing.get_origin(several) in (list, Sequence)
     unknown = decoder is not None and annotation in (None, typing.Any)
@@ -165,33 +173,32 @@ def compile_batch_call(
         decode = custom_decoder(decoder)
     function, extra = _with_extra_parameters(function, first, others, name, batch=True)
 
-    return decode, _call_with_values(function, extra), False
+    return decode, _call_with_values(function, extra), None
+
+
+def _of_values(decoder: HandlerDecoder | None, name: str) -> Decoder | None:
+    """Raise ConfigError for a decoder of columns, whose values the handler does not receive."""
+    if isinstance(decoder, ColumnDecoder):
+        raise ConfigError(
+            f"decoder={type(decoder).__name__} makes columns of many values, and {name} does not "
+            "receive columns: annotate its first parameter pyarrow.RecordBatch or "
+            "polars.DataFrame, and give it batch=True"
+        )
+    return decoder
 
 
 def _call_with_values(function: HandlerFunction, extra: ExtraParameters) -> BatchHandlerCall:
     def call(
         values: object, records: Sequence[Record], context: HandlerContext, /
     ) -> Awaitable[object]:
+        if takes_objects and isinstance(records, SizedRecords):
+            records = list(records)
         what = {"records": records, "context": context}
         more = [what[source] for source in extra.positional]
         return function(values, *more, **{by: what[source] for by, source in extra.named})
 
-    return call
-
-
-def _call_with_columns(
-    function: HandlerFunction, extra: ExtraParameters, kind: Kind
-) -> BatchHandlerCall:
-    call = _call_with_values(function, extra)
-
-    def call_with_columns(
-        values: Sequence[object], records: Sequence[Record], context: HandlerContext, /
-    ) -> Awaitable[object]:
-        batch = columns_of(typing.cast("Sequence[Record]", values), kind)
-        return call(batch, list(records) if takes_objects else records, context)
-
     takes_objects = "records" in (*extra.positional, *(source for _, source in extra.named))
-    return call_with_columns
+    return call
 
 
 def takes_records(function: HandlerFunction) -> bool:

@@ -269,16 +269,20 @@ def test_an_unknown_option_value_is_refused_with_a_sentence() -> None:
         ArrowJson(ORDERS, unexpected_fields=cast("Any", "fail"))
 
 
-def test_what_decodes_single_records_refuses_it_with_a_sentence() -> None:
-    decoder: Any = ArrowJson(ORDERS)
-    sentence = "decoder=ArrowJson makes columns of many values, and this decoder gets one record"
-    with pytest.raises(ConfigError, match=sentence):
-        Consumer("orders", bootstrap_servers="127.0.0.1:9", group_id="a", decoder=decoder)
-    with pytest.raises(ConfigError, match=sentence):
-        Router(decoder=decoder)
-    for batch in (False, True):
+def test_handlers_that_receive_no_columns_refuse_it_with_a_sentence() -> None:
+    async def record(order: bytes) -> None: ...
+    async def batch(orders: list[dict[str, object]]) -> None: ...
+
+    decoder = ArrowJson(ORDERS)
+    sentence = r"decoder=ArrowJson makes columns of many values, and .* does not receive columns"
+    consumer = Consumer(bootstrap_servers="127.0.0.1:9", group_id="a", decoder=decoder)
+    for handlers in (consumer, Router(decoder=decoder)):
         with pytest.raises(ConfigError, match=sentence):
-            Router().handler("orders", decoder=decoder, batch=batch)(print)
+            handlers.handler("orders")(record)
+    with pytest.raises(ConfigError, match=sentence):
+        Router().handler("orders", decoder=decoder)(record)
+    with pytest.raises(ConfigError, match=sentence):
+        Router().handler("orders", decoder=decoder, batch=True)(batch)
 
 
 @pytest.mark.parametrize("package", ["numpy", "pyarrow"])

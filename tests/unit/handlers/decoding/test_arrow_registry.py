@@ -172,4 +172,7 @@ def test_what_is_given_is_checked() -> None:
     with pytest.raises(TypeError, match=r"gets a pyarrow.BinaryArray, not a StringArray"):
         decoder.decode(pa.array(["x"]))
     with pytest.raises(ConfigError, match="decoder=ArrowRegistry makes columns of many values"):
-        Router(decoder=decoder)
+        Router(decoder=decoder).handler("orders")(print_order)
+
+
+async def print_order(order: bytes) -> None: ...

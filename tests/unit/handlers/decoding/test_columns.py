@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pytest
 
-from asyncrevoke import BatchError, ConfigError, Consumer, HandlerContext, Record, Retry
+from asyncrevoke import (
+    ArrowJson,
+    BatchError,
+    ConfigError,
+    Consumer,
+    DecodedValues,
+    DecodeError,
+    HandlerContext,
+    Record,
+    Retry,
+)
 from asyncrevoke.client.runtime.arrow.arrow_options import COLUMNS
 from asyncrevoke.testing import TestConsumer
 
@@ -161,6 +171,86 @@ async def test_a_timestamp_without_microseconds_fails_its_record_alone() -> None
         await t.advance(10)
         assert received == [b"a", b"c"]
         assert t.committed("orders", 0) == 3
+
+
+ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.string())])
+
+
+@pytest.mark.parametrize("from_consumer", [False, True])
+@pytest.mark.parametrize("processing", ["at_least_once", "exactly_once"])
+async def test_values_are_structs_and_those_that_do_not_decode_are_dead_letters(
+    processing: Processing, *, from_consumer: bool
+) -> None:
+    received: list[tuple[int, Any]] = []
+    decoder = ArrowJson(ORDERS)
+    c = consumer(processing=processing, **({"decoder": decoder} if from_consumer else {}))
+    options: Any = {} if from_consumer else {"decoder": decoder}
+
+    @c.handler("orders", batch=True, max_wait=WAIT, dead_letter="dead", **options)
+    async def store(orders: RecordBatch) -> None:
+        columns = (orders.column(name).to_pylist() for name in ("offset", "value"))
+        received.extend(zip(*columns, strict=True))
+
+    async with TestConsumer(c, partitions=1) as t:
+        await publish(t, b'{"id": 1}', b"[", None, b'{"id": 2, "customer": "c7"}', b'{"id": "x"}')
+        await t.advance(10)
+        assert received == [
+            (0, {"id": 1, "customer": None}),
+            (2, None),
+            (3, {"id": 2, "customer": "c7"}),
+        ]
+        letters = t.records("dead")
+        assert [(letter.key, letter.value) for letter in letters] == [
+            (b"k1", b"["),
+            (b"k4", b'{"id": "x"}'),
+        ]
+        error = dict(letters[1].headers)["asyncrevoke-error-type"] or b""
+        assert error.endswith(b".DecodeError")
+        assert b"Expected `int | null`" in (
+            dict(letters[1].headers)["asyncrevoke-error-message"] or b""
+        )
+        assert t.committed("orders", 0) == 5
+
+
+async def test_rows_before_a_value_that_stops_the_consumer_are_handled() -> None:
+    received: list[int] = []
+    c = consumer(decoder=ArrowJson(ORDERS))
+
+    @c.handler("orders", batch=True, max_wait=WAIT)
+    async def store(orders: RecordBatch) -> None:
+        received.extend(value["id"] for value in orders.column("value").to_pylist())
+
+    with pytest.raises(DecodeError, match=r"orders-0.*offset 2"):
+        async with TestConsumer(c, partitions=1) as t:
+            await publish(t, b'{"id": 1}', b'{"id": 2}', b"no", b'{"id": 4}')
+            await t.advance(10)
+    assert received == [1, 2]
+
+
+async def test_retry_decodes_again_and_an_error_of_the_decoder_fails_the_batch() -> None:
+    received: list[int] = []
+    c = consumer()
+
+    class Flaky(ArrowJson):
+        calls = 0
+
+        def decode(self, values: Any) -> DecodedValues:
+            self.calls += 1
+            if self.calls == 1:
+                raise ConnectionError("the registry does not respond")
+            return super().decode(values)
+
+    retry = Retry(attempts=3, backoff=0.1)
+
+    @c.handler("orders", batch=True, max_wait=WAIT, decoder=Flaky(ORDERS), retry=retry)
+    async def store(orders: RecordBatch) -> None:
+        received.extend(value["id"] for value in orders.column("value").to_pylist())
+
+    async with TestConsumer(c, partitions=1) as t:
+        await publish(t, b'{"id": 1}', b'{"id": 2}')
+        await t.advance(10)
+        assert received == [1, 2]
+        assert t.committed("orders", 0) == 2
 
 
 async def test_records_may_be_received_beside_the_columns() -> None:
