@@ -6,6 +6,7 @@ from collections.abc import Generator
 from importlib.util import find_spec
 
 import pytest
+from broker.kafka.fixture_time import pytest_fixture_setup
 from documentation.blocks import (
     DockerfileBlocks,
     MermaidBlocks,
@@ -22,6 +23,7 @@ __all__ = [
     "documented_page",
     "pytest_collect_file",
     "pytest_collection",
+    "pytest_fixture_setup",
     "pytest_unconfigure",
 ]
 
