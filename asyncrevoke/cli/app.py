@@ -48,11 +48,16 @@ COMMANDS: Final = {
         "Show a consumer group on a live page until Ctrl-C: owners of partitions, and lag.",
         "dashboard",
     ),
+    "sink": _Listed(
+        "Write a topic to a lake: each record once, also through rebalances and kills.",
+        "sink.command",
+    ),
     "replay": _Listed(
-        "Run a consumer's handlers again on a part of a topic, on a Spark cluster.", "replay"
+        "Run a consumer's handlers again on a part of a topic, on a Spark cluster.", "spark.replay"
     ),
     "handover": _Listed(
-        "Let a consumer group continue where a streaming query of Spark has stopped.", "handover"
+        "Let a consumer group continue where a streaming query of Spark has stopped.",
+        "spark.handover",
     ),
     "audit": _Listed(
         "Check whether records were lost, repeated or reordered, by comparing journals with the "

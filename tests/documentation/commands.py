@@ -13,7 +13,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Commands that have commands of their own.
-_GROUPS: tuple[list[str], ...] = (["dead-letters"], ["journal"], ["topics"], ["groups"])
+_GROUPS: tuple[list[str], ...] = (
+    ["dead-letters"],
+    ["journal"],
+    ["topics"],
+    ["groups"],
+    ["sink"],
+)
 _OF_GROUPS = frozenset(("show", "configure", "reset", "delete-offsets"))
 COMMAND_LINE = "import sys; from asyncrevoke.cli import main; sys.exit(main())"
 

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from asyncrevoke import Consumer, Record
 from asyncrevoke.broker.listeners.security import unsigned_token
-from asyncrevoke.cli import replay as replay_command
 from asyncrevoke.cli.app import app
-from asyncrevoke.cli.replay import RunOptions
+from asyncrevoke.cli.spark import replay as replay_command
+from asyncrevoke.cli.spark.replay import RunOptions
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter

@@ -32,6 +32,7 @@ MODULES = {
     "broker": ("asyncrevoke.broker:start_broker", "jgo", "filelock"),
     "cli": ("asyncrevoke.cli.app", "asyncrevoke.cli.run.command"),
     "dashboard": ("asyncrevoke.web.dashboard.app", "asyncrevoke.integrations.starlette"),
+    "delta": ("asyncrevoke.cli.sink.delta_table:DeltaFolder", "deltalake"),
     "demo": ("asyncrevoke.cli.demo.command", "asyncrevoke.web.dashboard.app", "jgo"),
     "depends": ("asyncrevoke:Depends",),
     "journal": ("asyncrevoke.journal:Journal", "asyncrevoke.journal.reading", "pyarrow"),

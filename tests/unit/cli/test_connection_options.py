@@ -57,6 +57,8 @@ def test_every_command_that_connects_has_all_options_of_a_connection() -> None:
         "groups show",
         "handover",
         "journal collect",
+        "sink delta",
+        "sink parquet",
         "topics create",
     }
     for name in connecting - AS_THE_APPLICATION:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner
 
 from asyncrevoke import TopicPartition
-from asyncrevoke.cli import handover, replay
 from asyncrevoke.cli.app import app
+from asyncrevoke.cli.spark import handover, replay
 from asyncrevoke.spark.handovers import group_handover
 from asyncrevoke.spark.handovers.group_handover import Handover, OffsetMove
 from asyncrevoke.spark.reading.offsets import OffsetRange

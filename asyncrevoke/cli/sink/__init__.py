@@ -1,0 +1,1 @@
+"""``asyncrevoke sink``: writes a topic to a lake."""

@@ -1,0 +1,281 @@
+"""Reads a topic, and stores it in a lake."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from asyncrevoke.cli.sink.plan import StorageError
+from asyncrevoke.cli.sink.row_runs import rows_by_partition
+from asyncrevoke.cli.sink.store import Closed
+from asyncrevoke.client.errors import (
+    ConfigError,
+    IllegalStateError,
+    PartitionLostError,
+    UnreadableRecordError,
+)
+from asyncrevoke.client.model import TopicPartition
+from asyncrevoke.client.runtime.loop.signals import DrainOnSignals
+from asyncrevoke.consumer import Consumer, RebalanceListener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from asyncrevoke.cli.sink.parquet_file import ParquetFile
+    from asyncrevoke.cli.sink.plan import OpenFile, SinkPlan
+    from asyncrevoke.cli.sink.progress import Progress
+    from asyncrevoke.cli.sink.store import Store
+    from asyncrevoke.client.columns.arrow import ArrowRecordBatch
+    from asyncrevoke.client.config import ConsumerOptions
+    from asyncrevoke.client.runtime.arrow.arrow_steps import ArrowBatch, ArrowIterator
+
+T = TypeVar("T")
+
+# How long a step waits for more rows, and how many it returns at most.
+_STEP_WAIT = 0.2
+_STEP_ROWS = 262_144
+
+
+class _Writing:
+    """The rows of an open file: those in memory, and the file that has the others."""
+
+    def __init__(self) -> None:
+        self.waiting: list[ArrowRecordBatch] = []
+        self.file: ParquetFile | None = None
+
+
+class Sink(RebalanceListener):
+    """Stores the records of a topic. Positions come from the lake, not from committed offsets.
+
+    Offsets are committed after their records are stored, for tools that show the lag.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        columns: Sequence[str],
+        store: Store,
+        plan: SinkPlan,
+        progress: Progress,
+        options: ConsumerOptions,
+    ) -> None:
+        self._topic = topic
+        self._columns = list(columns)
+        self._store = store
+        self._plan = plan
+        self._progress = progress
+        options = {**options, "commit_mode": "manual", "isolation_level": "read_committed"}
+        self._consumer = Consumer(listener=self, **options)
+        # By the identity of the open file, which belongs to one assignment.
+        self._writing: dict[int, _Writing] = {}
+        self._dropped: list[_Writing] = []
+
+    async def run(self, *, until_end: bool) -> None:
+        """Store records until a signal, or up to the present ends of the partitions.
+
+        Raises StorageError, ConfigError if the topic does not exist or the lake is another topic's,
+        and the errors of a loop.
+        """
+        consumer = self._consumer
+        with DrainOnSignals(lambda _: consumer.stop(), consumer.config.close_timeout):
+            async with consumer:
+                try:
+                    if not await consumer.partitions_for_topic(self._topic):
+                        raise ConfigError(f"there is no topic {self._topic}")
+                    await _on_disk(self._store.open)
+                    consumer.subscribe(self._topic)
+                    await self._loop(until_end=until_end)
+                finally:
+                    for partition in self._plan.partitions:
+                        self._drop(partition)
+                    await asyncio.to_thread(self._discard)
+
+    # --- assignments -----------------------------------------------------------------------------
+
+    async def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+        """Continue where the stored records end."""
+        begins = await self._consumer.beginning_offsets(*assigned)
+        ends = await self._consumer.end_offsets(*assigned)
+        for partition in sorted(assigned):
+            first = await _on_disk(self._store.stored, partition)
+            self._drop(partition)
+            begin = begins[partition]
+            self._plan.assigned(partition, first, ends[partition])
+            if 0 < first < begin:
+                self._progress.say(
+                    f"{partition}: offsets {first} to {begin - 1} were deleted from the topic "
+                    "before they were stored"
+                )
+            try:
+                self._consumer.seek(partition, max(first, begin))
+            except IllegalStateError:
+                self._drop(partition)  # it is being revoked, or lost
+
+    def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
+        """Drop what is open. Of a revoked partition all is stored; of a lost one some may not be,
+        and its new owner reads that again."""
+        for partition in revoked:
+            self._drop(partition)
+
+    def _drop(self, partition: TopicPartition) -> None:
+        file = self._plan.file(partition)
+        if file is not None:
+            self._plan.released(partition)
+            self._drop_file(file)
+
+    def _drop_file(self, file: OpenFile) -> None:
+        writing = self._writing.pop(id(file), None)
+        if writing is not None:
+            # Another call may be writing it: the loop discards it later.
+            self._dropped.append(writing)
+
+    def _discard(self) -> None:
+        for writing in self._dropped:
+            if writing.file is not None:
+                writing.file.discard()
+        self._dropped.clear()
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    async def _loop(self, *, until_end: bool) -> None:
+        needed = [name for name in ("partition", "offset") if name not in self._columns]
+        columns = [*self._columns, *needed]
+        batches = self._consumer.arrow_batches(columns, _STEP_ROWS, _STEP_WAIT)
+        failure: UnreadableRecordError | None = None
+        while not (until_end and self._plan.is_read(self._positions())):
+            try:
+                batch = await self._next(batches)
+            except StopAsyncIteration:
+                break
+            except UnreadableRecordError as error:
+                failure = error
+                break
+            if batch is not None:
+                await self._add(batch.records)
+            await self._store_due(batch.to_be_revoked if batch is not None else ())
+            self._progress.show(self._consumer.lag())
+        await self._store_files(self._plan.not_stored())
+        if failure is not None:
+            raise failure
+
+    async def _next(self, batches: ArrowIterator) -> ArrowBatch | None:
+        """The next batch; None when a file is due before there is one."""
+        try:
+            async with asyncio.timeout(self._plan.time_left(_now())):
+                return await anext(batches)
+        except TimeoutError:
+            return None
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        found = {each: self._consumer.position(each) for each in self._plan.partitions}
+        return {partition: at for partition, at in found.items() if at is not None}
+
+    async def _add(self, records: ArrowRecordBatch) -> None:
+        added: list[OpenFile] = []
+        unknown: list[TopicPartition] = []
+        for run in rows_by_partition(records, self._columns):
+            partition = TopicPartition(self._topic, run.partition)
+            position = self._consumer.position(partition)
+            if position is None or position <= run.last:
+                continue  # lost since a batch before this one of the same step
+            file = self._plan.file(partition)
+            if file is None:
+                unknown.append(partition)  # kept, as its revocation was withdrawn
+                continue
+            file.add(run.first, run.last, run.rows.num_rows, run.rows.nbytes, _now())
+            self._writing.setdefault(id(file), _Writing()).waiting.append(run.rows)
+            self._progress.read(run.rows.num_rows)
+            added.append(file)
+        for file in added:
+            if self._plan.needs_group(file):
+                await self._write_group(file)
+        if unknown:
+            await self.on_partitions_assigned(frozenset(unknown))
+
+    async def _write_group(self, file: OpenFile) -> None:
+        """Write the rows in memory to the file. Another assignment may begin meanwhile."""
+        writing = self._writing.get(id(file))
+        if writing is not None and writing.waiting:
+            waiting, writing.waiting = writing.waiting, []
+            file.group_written(await _on_disk(self._write, file, writing, waiting))
+
+    def _write(self, file: OpenFile, writing: _Writing, waiting: Sequence[ArrowRecordBatch]) -> int:
+        if writing.file is None:
+            writing.file = self._store.create(file.partition, file.first)
+        return writing.file.write(waiting)
+
+    # --- storing ---------------------------------------------------------------------------------
+
+    async def _store_due(self, revoked: Iterable[TopicPartition]) -> None:
+        due = self._plan.due(_now())
+        for file in map(self._plan.file, revoked):
+            if file is not None and file.rows and file not in due:
+                due.append(file)
+        if due:
+            await self._store_files(due)
+        if self._dropped:
+            await asyncio.to_thread(self._discard)
+
+    async def _store_files(self, files: Sequence[OpenFile]) -> None:
+        """Let readers see these, and commit their offsets."""
+        closed: list[tuple[OpenFile, Closed, _Writing]] = []
+        for file in files:
+            await self._write_group(file)
+            writing = self._writing.get(id(file))
+            if writing is None or writing.file is None:
+                continue  # lost meanwhile
+            metadata = {"asyncrevoke.first": str(file.first), "asyncrevoke.next": str(file.next)}
+            size = await _on_disk(writing.file.finish, metadata)
+            made = Closed(file.partition, file.first, file.next, file.rows, size, writing.file)
+            closed.append((file, made, writing))
+        # After a failure these files stay: readers may see them.
+        closed = [each for each in closed if self._writing.pop(id(each[0]), None) is not None]
+        if not closed:
+            return
+        refused = await _on_disk(self._store.publish, [made for _, made, _ in closed])
+        stored: dict[TopicPartition, int] = {}
+        behind: list[TopicPartition] = []
+        for file, made, writing in closed:
+            if made.partition in refused:
+                self._dropped.append(writing)
+                behind.append(made.partition)
+                continue
+            self._progress.stored(made)
+            stored[made.partition] = made.next
+            file.stored()
+        await self._commit(stored)
+        owned = self._consumer.assignment()
+        if again := frozenset(behind) & owned:
+            # Another member, which has lost them, was faster.
+            await self.on_partitions_assigned(again)
+
+    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        owned = self._consumer.assignment()
+        kept = {partition: at for partition, at in offsets.items() if partition in owned}
+        # The records are stored: the next owner continues after them whatever is committed.
+        with suppress(PartitionLostError):
+            if kept:
+                await self._consumer.commit(kept)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _on_disk(call: Callable[..., T], *arguments: object) -> T:
+    """Wait for this call in a thread. An OSError is a StorageError."""
+    try:
+        return await asyncio.to_thread(call, *arguments)
+    except OSError as error:
+        raise not_written(error) from error
+
+
+def not_written(error: OSError) -> StorageError:
+    """The error of an application for that of a file system."""
+    where = f"{error.filename}: " if error.filename is not None else ""
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return StorageError(
+        f"the lake cannot be written: {where}{why}; what is not stored will be read again"
+    )

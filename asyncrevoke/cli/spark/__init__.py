@@ -1,0 +1,1 @@
+"""Commands that run on Apache Spark, or take over from it."""
