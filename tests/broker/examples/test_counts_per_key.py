@@ -1,4 +1,4 @@
-"""examples/counts_per_key.py on a real broker: members join, leave and are killed."""
+"""examples/groups/counts_per_key.py on a real broker: members join, leave and are killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.broker import RunningBroker
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "counts_per_key.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "groups" / "counts_per_key.py"
 DEADLINE = 60.0
 KEYS = 11
 

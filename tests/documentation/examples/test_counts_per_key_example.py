@@ -1,4 +1,4 @@
-"""examples/counts_per_key.py in virtual time: each record is counted once, whatever happens."""
+"""The example counts_per_key.py in virtual time: each record is counted once, whatever happens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from asyncrevoke.testing import TestConsumer
-from examples.counts_per_key import Counts, make_consumer
+from examples.groups.counts_per_key import Counts, make_consumer
 
 if TYPE_CHECKING:
     from pathlib import Path

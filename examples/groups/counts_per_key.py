@@ -5,7 +5,7 @@ partition is assigned, its lifespan reads that offset and seeks to it, whatever 
 committed. A member that has lost a partition without knowing it yet cannot write: the lifespan of
 the new owner has put its own name beside the offset.
 
-    python examples/counts_per_key.py --bootstrap localhost:9092 --database counts.sqlite
+    python examples/groups/counts_per_key.py --bootstrap localhost:9092 --database counts.sqlite
 
 SQLite on a local disk responds within milliseconds, so it is called in the event loop here.
 """
