@@ -74,6 +74,12 @@ def _share(scenarios: str, minutes: float, rounds: int = 2) -> Step:
 
 STEPS = {
     "raw": Step("raw_iteration", "--rounds 5", "--cold --rounds 1 --records 300000", 4.5),
+    "raw-1k": Step(
+        "raw_iteration",
+        "--rounds 3 --size 1000 --records 800000 --only asyncrevoke Java",
+        "--cold --rounds 1 --size 1000 --records 60000 --only asyncrevoke Java",
+        1.5,
+    ),
     "large": Step(
         "raw_iteration",
         "--rounds 3 --size 1000000 --records 500",

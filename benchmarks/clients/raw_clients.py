@@ -5,11 +5,12 @@ Each imports its client only when it is used.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from asyncrevoke.client.config.consumer_options import ValueAs
     from benchmarks.clients.aiokafka_types import Reader, Received
@@ -105,6 +106,37 @@ async def _asyncrevoke(log: Log, meter: Meter, value_as: ValueAs) -> None:
             for record in batch.records:
                 size += len(record.value or b"")
             if len(batch.records) and meter.add(len(batch.records), size):
+                consumer.stop()
+
+
+async def asyncrevoke_column(log: Log, meter: Meter) -> None:
+    """``consumer.arrow_batches(["value"])``."""
+    await _arrow(log, meter, ["value"])
+
+
+async def asyncrevoke_columns(log: Log, meter: Meter) -> None:
+    """All columns of ``consumer.arrow_batches()`` but headers."""
+    from asyncrevoke.client.runtime.arrow.arrow_options import COLUMNS
+
+    await _arrow(log, meter, [name for name in COLUMNS if name != "headers"])
+
+
+async def asyncrevoke_columns_by_numpy(log: Log, meter: Meter) -> None:
+    """The same without numba."""
+    # What an import finds if a package is not installed.
+    cast("dict[str, object]", sys.modules)["asyncrevoke.client.columns.compiled_rows"] = None
+    await asyncrevoke_columns(log, meter)
+
+
+async def _arrow(log: Log, meter: Meter, columns: Sequence[str]) -> None:
+    from asyncrevoke import Consumer
+    from asyncrevoke.client.columns.arrow import pc
+
+    async with Consumer(log.topic, bootstrap_servers=log.bootstrap, group_id=log.group) as consumer:
+        async for batch in consumer.arrow_batches(columns):
+            count = batch.records.num_rows
+            size = pc.sum(pc.binary_length(batch.records.column("value"))).as_py()
+            if count and meter.add(count, size):
                 consumer.stop()
 
 
@@ -243,6 +275,9 @@ OURS = "asyncrevoke, async for"
 CLIENTS: dict[str, Client] = {
     OURS: asyncrevoke,
     "asyncrevoke, views": asyncrevoke_views,
+    "asyncrevoke, arrow_batches(value)": asyncrevoke_column,
+    "asyncrevoke, arrow_batches(all but headers)": asyncrevoke_columns,
+    "asyncrevoke, the same without numba": asyncrevoke_columns_by_numpy,
     "aiokafka, getmany()": aiokafka,
     "confluent AIOConsumer, consume(1000)": confluent_aio,
     "confluent AIOConsumer, tuned": confluent_aio_tuned,

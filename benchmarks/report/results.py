@@ -84,6 +84,7 @@ _RAW = {
     "large": "Large records",
     "large-100k": "Records of 100 kB",
     "large-10k": "Records of 10 kB",
+    "raw-1k": "Records of 1 kB",
 }
 
 
