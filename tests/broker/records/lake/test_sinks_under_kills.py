@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from broker.records.raw_producer import send_raw
+from wire.frames.raw_batches import raw_batch, record
 
 from asyncrevoke import TopicReader
+from asyncrevoke.broker.admin import Admin
+from asyncrevoke.errors import AsyncRevokeError
 
 resource: Any = pytest.importorskip("resource", reason="needs a POSIX system")
 pq: Any = pytest.importorskip("pyarrow.parquet", reason="needs the extra arrow")
@@ -175,3 +179,40 @@ async def test_a_wrong_topic_or_folder_is_named_and_nothing_is_written(lake: Lak
     lake.folder.touch()
     await lake.ends(lake.start(), 1)
     assert f"error: the lake cannot be written: {lake.folder}: File exists; what" in lake.output()
+
+
+@pytest.mark.kafka_topic(partitions=1)
+async def test_records_before_one_that_cannot_be_read_are_stored(lake: Lake) -> None:
+    spoiled = raw_batch(
+        record(0, value=b"first"), record(1, headers=[(b"\xff", b"")]), record(2, value=b"third")
+    )
+    await send_raw(lake.address, lake.topic, spoiled)
+    for _ in range(2):
+        await lake.ends(lake.start("--until-end"), 1)
+        assert {offset: value for _, offset, _, value in lake.rows()} == {0: b"first"}
+    assert lake.output().count(f"error: {lake.topic}-0") == 2, lake.output()
+
+
+@pytest.mark.kafka_topic(partitions=1)
+async def test_a_topic_that_was_created_again_is_refused(
+    lake: Lake, kafka_broker: RunningBroker
+) -> None:
+    await lake.produce()
+    await lake.ends(lake.start("--until-end"), 0)
+    admin = Admin(lake.address)
+    admin.delete_topic(lake.topic)
+    await lake.until(lambda: created(kafka_broker, lake.topic))
+    await lake.ends(lake.start("--until-end", group="again"), 1)
+    assert "is stored up to offset 2000, and the topic ends at 0: it was created again" in (
+        lake.output()
+    )
+    assert len(lake.rows()) == lake.produced
+
+
+def created(broker: RunningBroker, topic: str) -> bool:
+    """Create a topic again; False while it is still being deleted."""
+    try:
+        broker.create_topic(topic, partitions=1)
+    except AsyncRevokeError:
+        return False
+    return True
