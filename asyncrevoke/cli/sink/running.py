@@ -36,6 +36,8 @@ T = TypeVar("T")
 # How long a step waits for more rows, and how many it returns at most.
 _STEP_WAIT = 0.2
 _STEP_ROWS = 262_144
+# How often to compare positions with ends: where all is stored already, no step returns.
+_END_CHECK = 0.5
 
 
 class _Writing:
@@ -146,7 +148,7 @@ class Sink(RebalanceListener):
         failure: UnreadableRecordError | None = None
         while not (until_end and self._plan.is_read(self._positions())):
             try:
-                batch = await self._next(batches)
+                batch = await self._next(batches, _END_CHECK if until_end else None)
             except StopAsyncIteration:
                 break
             except UnreadableRecordError as error:
@@ -160,10 +162,11 @@ class Sink(RebalanceListener):
         if failure is not None:
             raise failure
 
-    async def _next(self, batches: ArrowIterator) -> ArrowBatch | None:
-        """The next batch; None when a file is due before there is one."""
+    async def _next(self, batches: ArrowIterator, longest: float | None) -> ArrowBatch | None:
+        """The next batch; None when a file is due before there is one, or after ``longest``."""
+        waits = [each for each in (self._plan.time_left(_now()), longest) if each is not None]
         try:
-            async with asyncio.timeout(self._plan.time_left(_now())):
+            async with asyncio.timeout(min(waits, default=None)):
                 return await anext(batches)
         except TimeoutError:
             return None

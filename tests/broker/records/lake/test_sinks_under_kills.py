@@ -49,11 +49,13 @@ class Lake:
         self.running: list[subprocess.Popen[bytes]] = []
         self.produced = 0
 
-    async def produce(self, value: Callable[[], bytes] = lambda: b"order") -> None:
+    async def produce(
+        self, records: int = RECORDS, value: Callable[[], bytes] = lambda: b"order"
+    ) -> None:
         async with AIOKafkaProducer(bootstrap_servers=self.address, linger_ms=5) as producer:
-            for number in range(self.produced, self.produced + RECORDS):
+            for number in range(self.produced, self.produced + records):
                 await producer.send(self.topic, value() + b" %d" % number, b"%d" % (number % 100))
-        self.produced += RECORDS
+        self.produced += records
 
     def start(
         self,
@@ -149,11 +151,17 @@ async def test_each_record_is_stored_once_by_a_group_whose_members_are_killed(la
 async def test_each_record_is_stored_once_by_sinks_that_do_not_know_of_each_other(
     lake: Lake,
 ) -> None:
-    """As by a member that has lost its partitions and has not noticed: both read all of them."""
-    await lake.produce()
-    both = [lake.start("--until-end", group=group) for group in ("one", "two")]
+    """As by a member that has lost its partitions and has not noticed: both read all of them, and
+    end their files at other offsets."""
+    waits = {"one": "0.1", "two": "0.25"}
+    both = [lake.start("--max-wait", wait, group=group) for group, wait in waits.items()]
+    while len(lake.rows()) < RECORDS * 2:
+        assert all(process.poll() is None for process in both), lake.output()
+        await lake.produce(200)
     for process in both:
+        process.send_signal(signal.SIGTERM)
         await lake.ends(process, 0)
+    await lake.ends(lake.start("--until-end"), 0)
     await lake.judge()
 
 
@@ -161,7 +169,7 @@ async def test_a_full_disk_ends_a_sink_and_the_next_one_stores_what_is_missing(
     lake: Lake,
 ) -> None:
     """The disk is full for files beyond 30,000 bytes."""
-    await lake.produce(lambda: os.urandom(100))
+    await lake.produce(value=lambda: os.urandom(100))
     full = lake.start("--until-end", "--max-bytes", "1000000", "--max-wait", "60", most=30_000)
     await lake.ends(full, 1)
     assert "error: the lake cannot be written: File too large; what is not" in lake.output()
