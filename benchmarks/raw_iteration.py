@@ -14,7 +14,7 @@ import multiprocessing
 import sys
 from typing import TYPE_CHECKING, cast
 
-from benchmarks.clients.raw_clients import CLIENTS, FRACTIONS, Log, Meter, Rates
+from benchmarks.clients.raw_clients import CLIENTS, FRACTIONS, Client, Log, Meter, Rates
 from benchmarks.report.printing import Options, options_parser, spread, tell
 from benchmarks.report.surroundings import table
 from benchmarks.workload.broker import measured_broker, topic_name
@@ -29,18 +29,18 @@ DEADLINE = 90.0
 BYTES_AT_ONCE = 10_000_000
 
 
-def read(client: str, log: Log, pipe: Connection) -> None:
+def read(client: Client, log: Log, pipe: Connection) -> None:
     """Read the log and send the rates, or what went wrong; blocks."""
     meter = Meter(log.total)
     try:
-        asyncio.run(CLIENTS[client](log, meter))
+        asyncio.run(client(log, meter))
         pipe.send((meter.records, meter.size, meter.rates()))
     except Exception as error:  # noqa: BLE001 - it is told in the other process
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def measure(client: str, log: Log, size: int) -> Rates:
-    """One reading, in a process of its own."""
+def measure(name: str, client: Client, log: Log, size: int) -> Rates:
+    """One reading by ``client``, a function of a module, in a process of its own."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=read, args=(client, log, theirs), daemon=True)
@@ -48,13 +48,13 @@ def measure(client: str, log: Log, size: int) -> Rates:
     theirs.close()
     try:
         if not ours.poll(DEADLINE):
-            raise RuntimeError(f"{client}: not done within {DEADLINE:.0f} s")
+            raise RuntimeError(f"{name}: not done within {DEADLINE:.0f} s")
         try:
             received = ours.recv()
         except EOFError:
-            raise RuntimeError(f"{client} failed; see above") from None
+            raise RuntimeError(f"{name} failed; see above") from None
         if not isinstance(received, tuple):
-            raise RuntimeError(f"{client}: {received}")  # noqa: TRY004 - an error of its process
+            raise RuntimeError(f"{name}: {received}")  # noqa: TRY004 - an error of its process
         records, read_bytes, rates = cast("tuple[int, int, Rates]", received)
     finally:
         process.join(10)
@@ -62,7 +62,7 @@ def measure(client: str, log: Log, size: int) -> Rates:
     # With fewer than there are, the last batch may hold more than are wanted.
     if records < log.total or read_bytes != records * size:
         raise RuntimeError(
-            f"{client} read {records} records and {read_bytes} bytes instead of"
+            f"{name} read {records} records and {read_bytes} bytes instead of"
             f" {log.total} and {log.total * size}"
         )
     return Rates(*rates)
@@ -91,7 +91,7 @@ def main() -> int:
                 at_once = min(1000, max(1, BYTES_AT_ONCE // options.size))
                 log = Log(broker.bootstrap_servers, topic, group, total, at_once)
                 try:
-                    rate = measure(client, log, options.size)
+                    rate = measure(client, CLIENTS[client], log, options.size)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
                     failures[client] = str(error) or type(error).__name__
                     sys.stderr.write(f"{failures[client]}\n")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from aiokafka import AIOKafkaProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
     from multiprocessing.synchronize import Event
 
     from benchmarks.clients.aiokafka_types import Sender
@@ -48,6 +48,19 @@ async def fill(bootstrap: str, topic: str, partitions: int, count: int, size: in
                 for number in range(start, min(start + _AT_ONCE, count))
             ]
             await asyncio.gather(*sent)
+
+
+async def fill_values(bootstrap: str, topic: str, partitions: int, values: Iterable[bytes]) -> None:
+    """Write a record of each of these values, spread evenly over the partitions."""
+    client = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=20, max_batch_size=128 * 1024)
+    async with cast("Sender", client) as producer:
+        sent: list[Awaitable[object]] = []
+        for number, value in enumerate(values):
+            sent.append(await producer.send(topic, value, partition=number % partitions))
+            if len(sent) == _AT_ONCE:
+                await asyncio.gather(*sent)
+                sent = []
+        await asyncio.gather(*sent)
 
 
 async def fill_batches(
