@@ -59,9 +59,11 @@ _PLACES: Final = "list((placed.topic, to_part, to_off, number, CAST(placed.sessi
 DOUBLED: Final = """
     SELECT d.part, d.off, d.last_us, d.places,
            EXISTS (SELECT 1 FROM resets WHERE resets.part = d.part AND resets.off <= d.off
-                   AND resets.at_us >= d.first_us - {skew}
+                   AND resets.at_us
+                       >= d.first_us - if(resets.session = d.first_session, 0, {skew})
                    AND resets.at_us <= d.last_us + {skew}) AS sought
-    FROM (SELECT part, off, min(at_us) AS first_us, max(at_us) AS last_us, {places} AS places
+    FROM (SELECT part, off, min(at_us) AS first_us, max(at_us) AS last_us,
+                 min_by(placed.session, at_us) AS first_session, {places} AS places
           FROM placed WHERE state = 'seen'
           GROUP BY part, off HAVING count(DISTINCT txn) > 1) AS d
     ORDER BY d.part, d.off

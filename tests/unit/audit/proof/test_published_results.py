@@ -231,6 +231,14 @@ def test_results_after_a_seek_are_repeated(tmp_path: Path) -> None:
     assert not [kind for kind, *_ in found(result) if kind == "result_doubled"]
 
 
+def test_a_seek_just_before_the_first_result_repeats_nothing(tmp_path: Path) -> None:
+    a, b = run()
+    a.more.append(a.fact(RowKind.RESET, at(7), 5, 1))
+    a.more.append(results(a, {7: END}, 9, after=30))
+    result = audited(tmp_path, a, b, invoices=Invoices(hi=END + 1))
+    assert ("result_doubled", 7, 7) in found(result)
+
+
 @pytest.mark.parametrize(("kind", "how"), [(RowKind.LOST, "lost"), (RowKind.RELEASED, "released")])
 def test_a_visible_result_of_a_lost_owner_is_named(tmp_path: Path, kind: RowKind, how: str) -> None:
     a, b = run(without=[40])
