@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from asyncrevoke import AssignedPartition, Consumer, HandlerContext
 
@@ -35,7 +36,10 @@ class Rows:
 
     def __init__(self, path: Path, topic: str, partition: int) -> None:
         # A table of its own: it is as old as what this owner has read or committed last.
-        self._table = DeltaTable.create(path, SCHEMA, mode="ignore")
+        try:
+            self._table = DeltaTable.create(path, SCHEMA, mode="ignore")
+        except CommitFailedError:  # another member has created it at the same time
+            self._table = DeltaTable(path)
         self._application = f"{topic}-{partition}"
 
     def read_next(self) -> int:

@@ -48,7 +48,8 @@ class FormattedStorages:
         for name, content in sorted(files.items(), key=lambda file: file[0] == _META):
             path = data / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(_with(own, content) if name == _META else content)
+            with path.open("xb") as file:
+                file.write(_with(own, content) if name == _META else content)
         return True
 
 

@@ -149,7 +149,8 @@ def check_writable(folder: Path) -> None:
     source = folder / f".{uuid.uuid4().hex}.tmp"
     target = folder / f"{source.name}.linked"
     try:
-        source.write_bytes(b"x")
+        with source.open("xb") as file:
+            file.write(b"x")
         link(source, target)
     finally:
         source.unlink(missing_ok=True)

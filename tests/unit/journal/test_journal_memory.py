@@ -91,7 +91,8 @@ def test_a_text_that_millions_of_rows_repeat_is_kept_once(tmp_path: Path, suffix
     assert done.returncode == 0, done.stderr
     read, megabytes = map(int, done.stdout.split())
     assert read == rows
-    assert megabytes < 300
+    # About 300 with one copy of the text, and more than 2,000 with one for each row.
+    assert megabytes < 400
 
 
 def test_a_journal_whose_rows_take_too_much_memory_is_rejected_by_file(tmp_path: Path) -> None:
