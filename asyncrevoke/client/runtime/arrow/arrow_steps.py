@@ -131,15 +131,23 @@ class ArrowIterator:
         self._steps = ArrowSteps(session, options)
         # The rest of the last step.
         self._left: deque[ArrowBatch] = deque()
+        # Why the rows of a step became no batch: another step would count them as done.
+        self._failure: Exception | None = None
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ArrowBatch:
+        if self._failure is not None:
+            raise self._failure
         if not self._left:
             large = await self._steps.prepare()
             step = await self._session.step(large=large)
             if step is None:
                 raise StopAsyncIteration
-            self._left = self._steps.batches(step)
+            try:
+                self._left = self._steps.batches(step)
+            except Exception as error:
+                self._failure = error
+                raise
         return self._left.popleft()

@@ -117,6 +117,28 @@ async def test_ack_completes_the_records_of_an_arrow_batch() -> None:
         assert t.committed("orders", 0) == 6
 
 
+async def test_rows_that_become_no_batch_are_not_committed_by_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from asyncrevoke.client.columns.poll_columns import PollColumns
+
+    def fails(_columns: PollColumns, _slices: object) -> None:
+        monkeypatch.undo()
+        raise MemoryError
+
+    monkeypatch.setattr(PollColumns, "of", fails)
+    consumer = Consumer("orders", group_id="billing")
+    async with TestConsumer(consumer, partitions=1) as t:
+        await publish(t, 3)
+        await t.advance(1)
+        batches = consumer.arrow_batches(["offset"])
+        for _ in range(2):
+            with pytest.raises(MemoryError):
+                await anext(batches)
+        await t.advance(10)
+        assert t.committed("orders", 0) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
