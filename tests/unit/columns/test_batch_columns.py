@@ -45,15 +45,6 @@ Given = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 COMPILED = "asyncrevoke.client.columns.compiled_rows"
 
 
-@pytest.fixture(params=["numba", "numpy"], autouse=True)
-def _reads_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "numba":
-        pytest.importorskip("numba", reason="needs the extra numba")
-        import_module(COMPILED)
-    else:
-        monkeypatch.setitem(sys.modules, COMPILED, None)
-
-
 def batch(records: Sequence[Given], base: int = 0, compression: int = 0) -> bytes:
     """Of (timestamp, key, value, headers)."""
     builder = DefaultRecordBatchBuilder(2, compression, 0, -1, -1, -1, 2**30)

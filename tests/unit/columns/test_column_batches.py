@@ -4,14 +4,12 @@ what the parser of records gives."""
 from __future__ import annotations
 
 import random
-import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.columns.test_batch_columns import COMPILED, Given, batch, pylist, some
+from unit.columns.test_batch_columns import Given, batch, pylist, some
 from wire.frames.corrupt_records import fetched, seal
 from wire.frames.raw_batches import raw_batch, record
 
@@ -38,15 +36,6 @@ if TYPE_CHECKING:
 PARTITION = TopicPartition("orders", 3)
 PLAIN: Given = (0, b"k", b"v", [])
 WITHOUT_HEADERS = tuple(name for name in COLUMNS if name != "headers")
-
-
-@pytest.fixture(params=["numba", "numpy"], autouse=True)
-def _reads_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "numba":
-        pytest.importorskip("numba", reason="needs the extra numba")
-        import_module(COMPILED)
-    else:
-        monkeypatch.setitem(sys.modules, COMPILED, None)
 
 
 def whole(fetched_partition: FetchedPartition, read_committed: bool, /) -> Sequence[RecordBatch]:
