@@ -37,6 +37,10 @@ _TOPIC_REJECTIONS: Final = (
 _NO_ID: Final = bytes(16)
 
 
+class PartitionsUnknownError(PublishError):
+    """No broker has named the partitions of the topic in time; a later try may succeed."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutputPartitions:
     """The partitions 0 to ``count`` - 1 of a topic; those in ``led`` have a leader."""
@@ -213,7 +217,7 @@ class ResultTopics:
             first = self._bootstrap[0]
             command = create_topics_command(first.host, first.port, [topic])
             return PublishError(topic, f"the topic does not exist: create it by `{command}`")
-        return PublishError(topic, f"its partitions are unknown: {last_failure}")
+        return PartitionsUnknownError(topic, f"its partitions are unknown: {last_failure}")
 
     def leader(self, topic: ResultTopic, partition: int) -> Node | None:
         """The broker that leads a partition; None if there is none, or its address is unknown."""

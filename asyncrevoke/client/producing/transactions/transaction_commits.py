@@ -7,9 +7,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from asyncrevoke.client.errors import ConsumerClosedError, PublishError, TransactionError
+from asyncrevoke.client.producing.queueing.result_topics import PartitionsUnknownError
 from asyncrevoke.client.producing.transactions.transaction import (
     RecordsRefusedError,
     Transaction,
+    TransactionTimedOutError,
     transaction_batches,
 )
 from asyncrevoke.client.producing.transactions.transaction_core import TransactionCore
@@ -133,6 +135,8 @@ class TransactionCommits:
         for topic in dict.fromkeys(record[0] for record in records):
             try:
                 await self._sender.partitions(topic)
+            except PartitionsUnknownError as error:
+                raise TransactionTimedOutError(str(error)) from error
             except PublishError as error:
                 refused = [record for record in records if record[0] == topic]
                 raise RecordsRefusedError(topic, error.reason, refused) from error

@@ -17,7 +17,11 @@ from asyncrevoke.client.producing.message import PublishedRecord
 from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.producing.requests import ProduceRequest
 from asyncrevoke.client.producing.transactions.requests import EndTxnRequest
-from asyncrevoke.client.producing.transactions.transaction import PlacedRecord, RecordsRefusedError
+from asyncrevoke.client.producing.transactions.transaction import (
+    PlacedRecord,
+    RecordsRefusedError,
+    TransactionTimedOutError,
+)
 from asyncrevoke.client.protocol.messages import MetadataRequest
 from asyncrevoke.config import ConsumerConfig
 
@@ -32,7 +36,8 @@ RECORD = PublishedRecord(TOPIC, 0, None, b"a", [], None)
 
 
 class Network:
-    """Requests of the type ``held`` wait; with ``loses``, their responses are lost instead."""
+    """Requests of the type ``held`` wait; with ``loses``, their responses are lost instead, and
+    those of the type ``fails`` do not reach a broker."""
 
     def __init__(self, brokers: TransactionBrokers) -> None:
         self.brokers = brokers
@@ -40,11 +45,14 @@ class Network:
         self.is_held = asyncio.Event()
         self.let_go = asyncio.Event()
         self.loses: type[Request] | None = None
+        self.fails: type[Request] | None = None
 
     async def request(self, send: Send) -> Replied | Failed:
         if self.held is not None and isinstance(send.message, self.held):
             self.is_held.set()
             await self.let_go.wait()
+        if self.fails is not None and isinstance(send.message, self.fails):
+            return Failed(send.request_id, FailureKind.UNREACHABLE, "no broker")
         message = self.brokers.handle(send.message)
         self.brokers.complete()
         if self.loses is not None and isinstance(send.message, self.loses):
@@ -58,10 +66,15 @@ async def network() -> Network:
 
 
 @pytest.fixture
-async def producer(network: Network) -> AsyncIterator[RecordProducer]:
+def request_timeout() -> float:
+    return 2.0
+
+
+@pytest.fixture
+async def producer(network: Network, request_timeout: float) -> AsyncIterator[RecordProducer]:
     requests: Any = network
     producer = RecordProducer(
-        ConsumerConfig(request_timeout=2.0),
+        ConsumerConfig(request_timeout=request_timeout),
         requests,
         [Node(-1, "a", 1)],
         time.time,
@@ -118,6 +131,19 @@ async def test_nothing_begins_without_records_and_offsets(
     await producer.commit_transaction([], offsets_of({}))
     assert network.brokers.state == "empty"
     assert not producer.abort_transaction(LookupError())
+
+
+@pytest.mark.parametrize("request_timeout", [0.6])
+async def test_records_wait_for_another_transaction_while_no_broker_names_their_partitions(
+    producer: RecordProducer, network: Network
+) -> None:
+    """They are not refused: their handlers have succeeded, and are not to be called again."""
+    network.fails = MetadataRequest
+    with pytest.raises(TransactionTimedOutError, match="its partitions are unknown: no broker"):
+        await producer.commit_transaction([RECORD], offsets_of({0: 7}))
+    network.fails = None
+    await producer.commit_transaction([RECORD], offsets_of({0: 7}))
+    assert network.brokers.logs[0].visible == [b"a"]
 
 
 @pytest.mark.parametrize("held", [MetadataRequest, ProduceRequest])
