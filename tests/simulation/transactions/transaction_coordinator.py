@@ -132,7 +132,7 @@ class TransactionCoordinator:
         self._markers = markers
         self._marker_delay = marker_delay
         self._check_interval = check_interval
-        self._fences_expired = fences_expired or version < IMPLICIT
+        self.fences_expired = fences_expired or version < IMPLICIT
         self._ids: dict[str, TransactionalId] = {}
         self._next_producer_id = 1000
 
@@ -359,7 +359,7 @@ class TransactionCoordinator:
             known.expiry = self._clock.after(_AGAIN, partial(self._expire, known))
             return
         known.expiry = None
-        if self._fences_expired:
+        if self.fences_expired:
             known.fence()
         else:
             known.begin_epoch()

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from asyncrevoke.client.core.io.effects import Effect, Notify, NotifyKind
 from asyncrevoke.client.core.partition.completion_map import decode
+from asyncrevoke.client.errors import ProducerFencedError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.transactions.requests import (
     EndTxnRequest,
@@ -74,6 +75,8 @@ class TransactionalChecker(InvariantChecker, TransactionEvents):
         self._open: dict[TopicPartition, tuple[OutputBatch, float]] = {}
         # The partitions whose offsets a committed transaction has, until its markers are written.
         self._decided: dict[str, tuple[TopicPartition, ...]] = {}
+        # The clients that have left a transaction open for longer than its timeout.
+        self._expired: set[int] = set()
         # Before which offset the results of all records were found visible.
         self._checked: dict[TopicPartition, int] = {}
         state.permits_repeats = "its transaction was not committed"
@@ -115,6 +118,17 @@ class TransactionalChecker(InvariantChecker, TransactionEvents):
         calm = not (self.state.lossy or self.state.disturbed(member.client, _FORGIVEN))
         if calm and any(name in repr(event) for name in _REJECTED_EPOCH):
             raise Violation("fenced", f"client {member.client} receives {event}")
+
+    @override
+    def failed(self, member: SimulatedMember, error: Exception) -> None:
+        """A static member cannot tell that the coordinator has fenced it, and not another member
+        with its transactional id."""
+        is_expired = self._brokers.transactions.fences_expired and member.client in self._expired
+        if is_expired and isinstance(error, ProducerFencedError):
+            self.state.note(member.client, ("raised", error))
+            self.state.counts["static members fenced after a transaction timeout"] += 1
+            return
+        super().failed(member, error)
 
     def transaction_took(self, member: SimulatedMember, seconds: float) -> None:
         """A transaction of a member is committed, after so many seconds."""
@@ -183,6 +197,8 @@ class TransactionalChecker(InvariantChecker, TransactionEvents):
         """The coordinator has committed or aborted a transaction."""
         client = self._clients.get(transactional_id, -1)
         self.state.note(client, ("committed" if committed else "aborted", why))
+        if why == "timeout":
+            self._expired.add(client)
         self.state.counts[f"transactions {'committed' if committed else 'aborted'}: {why}"] += 1
 
     @override
