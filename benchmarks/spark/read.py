@@ -3,12 +3,15 @@
 ``python -m benchmarks.spark.read --packages``, and with ``--size 1000``, ``--spread 50`` or
 ``--compression lz4``.
 
+With ``--split 2`` one partition has all records, and is read by one task and by two.
+
 With ``--prepared`` also a source in Python that passes one prepared Arrow batch to Spark again and
 again: no source in Python is faster.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -21,7 +24,7 @@ from asyncrevoke.spark.source.data_source import register
 from benchmarks.spark.topic import PARTITIONS, TOPIC, compare, parser, running, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -70,14 +73,21 @@ def main() -> None:
     )
     options.add_argument("--compression", default="none", help="none, gzip, snappy, lz4 or zstd")
     options.add_argument("--prepared", action="store_true", help="also a source that reads nothing")
+    options.add_argument("--split", type=int, help="one partition, also read by so many tasks")
     arguments = options.parse_args()
     compression = arguments.compression
     values = values_of(arguments.size, arguments.spread, compressible=compression != "none")
-    with running(arguments, values=values, compression=compression) as (spark, address):
+    split = {"minPartitions": str(arguments.split)}
+    partitions = PARTITIONS if arguments.split is None else 1
+    with running(arguments, values=values, compression=compression, partitions=partitions) as (
+        spark,
+        address,
+    ):
         register(spark)
 
-        def ours(schema: str | None = None) -> None:
+        def ours(schema: str | None = None, **options: str) -> None:
             reader = spark.read.format("asyncrevoke").option("bootstrap_servers", address)
+            reader = reader.options(**options)
             if schema is not None:
                 reader = reader.schema(schema)
             _take(reader.option("topic", TOPIC).load())
@@ -91,13 +101,22 @@ def main() -> None:
         # second: a request for offsets is answered after a fetch that waits for records.
         short = {"kafka.fetch.max.wait.ms": "10"}
         many = {"kafka.max.poll.records": "10000"}
-        ways = {"asyncrevoke": ours, "asyncrevoke, value only": lambda: ours("value binary")}
+        ways: dict[str, Callable[..., None]] = {
+            "asyncrevoke": ours,
+            "asyncrevoke, value only": partial(ours, "value binary"),
+        }
         if arguments.jars or arguments.packages:
             ways = {
                 "connector": connector,
-                "connector, short waits": lambda: connector(**short),
-                "connector, also large polls": lambda: connector(**short, **many),
+                "connector, short waits": partial(connector, **short),
+                "connector, also large polls": partial(connector, **short, **many),
                 **ways,
+            }
+        if arguments.split is not None:
+            ways = {
+                way: run
+                for name, task in ways.items()
+                for way, run in ((name, task), (f"{name}, split", partial(task, **split)))
             }
         if arguments.prepared:
             spark.dataSource.register(_Prepared)

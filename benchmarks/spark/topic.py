@@ -55,14 +55,15 @@ def running(
     records_before: int | None = None,
     values: Sequence[bytes] = (),
     compression: str = "none",
+    partitions: int = PARTITIONS,
 ) -> Generator[tuple[SparkSession, str]]:
     """A local Spark, and the address of a broker whose topic has so many records: by default those
     that the arguments say."""
     before = arguments.records if records_before is None else records_before
     with KafkaBroker() as broker:
-        broker.create_topic(TOPIC, PARTITIONS)
+        broker.create_topic(TOPIC, partitions)
         values = values or values_of(arguments.size)
-        asyncio.run(fill(broker.bootstrap_servers, before, values, compression))
+        asyncio.run(fill(broker.bootstrap_servers, before, values, compression, partitions))
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         # As open_session() does; the bridge between the connector and handlers gains by it, too.
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
@@ -107,7 +108,11 @@ def values_of(size: int, spread: int = 0, *, compressible: bool = False) -> list
 
 
 async def fill(
-    address: str, records: int, values: Sequence[bytes], compression: str = "none"
+    address: str,
+    records: int,
+    values: Sequence[bytes],
+    compression: str = "none",
+    partitions: int = PARTITIONS,
 ) -> None:
     """Write so many records of 5,000 keys, to the partitions in turn."""
     producer: Any = AIOKafkaProducer(  # half typed
@@ -120,7 +125,7 @@ async def fill(
                 TOPIC,
                 values[number % len(values)],
                 key=b"%d" % (number % 5000),
-                partition=number % PARTITIONS,
+                partition=number % partitions,
             )
 
 

@@ -30,13 +30,11 @@ _SAME = {
     "maxoffsetspertrigger": "max_offsets_per_trigger",
     "minoffsetspertrigger": "min_offsets_per_trigger",
     "maxtriggerdelay": "max_trigger_delay",
+    "minpartitions": "min_partitions",
+    "maxrecordsperpartition": "max_records_per_partition",
     "kafka.isolation.level": "isolation_level",
     **CONNECTORS,
 }
-_IN_ORDER = (
-    "one task reads each partition in order: leave it out, and call repartition() on the "
-    "DataFrame if order does not matter"
-)
 _STORES = (
     "only PEM is read: convert the store, and pass its files as ssl_cafile, ssl_certfile and "
     "ssl_keyfile"
@@ -50,8 +48,6 @@ _REJECTED = {
     'begin at the offsets of a group use start="group:NAME"; `asyncrevoke handover` commits'
     " offsets for a group",
     "groupidprefix": "the source joins no group: leave it out",
-    "minpartitions": _IN_ORDER,
-    "maxrecordsperpartition": _IN_ORDER,
     "kafkaconsumer.polltimeoutms": _RETRIES,
     "fetchoffset.numretries": _RETRIES,
     "fetchoffset.retryintervalms": _RETRIES,

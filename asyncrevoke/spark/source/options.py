@@ -17,6 +17,7 @@ from asyncrevoke.spark.connection_options import (
     connection_config,
 )
 from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, OffsetRange
+from asyncrevoke.spark.reading.range_splits import MOST_TASKS, RangeSplits
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 from asyncrevoke.spark.source.connector_options import CONNECTOR_NAMES, without_connector_names
 from asyncrevoke.spark.source.option_values import count, duration, seconds, to_place
@@ -32,9 +33,10 @@ _OF_STREAMS = (
     "max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay",
     "min_offsets_per_task",
 )  # fmt: skip
+_SPLITTING = RangeSplits._fields
 _OURS = (
     *_TOPICS, "start", "end", "missing", "include_headers", "include_unreadable",
-    "include_schema_id", *_OF_STREAMS,
+    "include_schema_id", *_OF_STREAMS, *_SPLITTING,
     "no_progress_timeout", "ranges", "push_filters",
 )  # fmt: skip
 _NAMES = (*_OURS, *CONNECTION)
@@ -60,6 +62,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay: float
     min_offsets_per_task: int | None
+    splits: RangeSplits
     no_progress_timeout: float
     ranges: tuple[OffsetRange, ...] | None
     push_filters: bool
@@ -90,6 +93,7 @@ class SourceOptions:
             if _OF_STREAMS[2] in given
             else _MAX_TRIGGER_DELAY,
             min_offsets_per_task=count(_OF_STREAMS[3], given.get(_OF_STREAMS[3])),
+            splits=RangeSplits(*(count(name, given.get(name)) for name in _SPLITTING)),
             no_progress_timeout=seconds(
                 "no_progress_timeout", given.get("no_progress_timeout", str(NO_PROGRESS_TIMEOUT))
             ),
@@ -116,6 +120,15 @@ class SourceOptions:
             raise ConfigError(
                 f"min_offsets_per_trigger={least} is more than max_offsets_per_trigger={most}: "
                 "swap them"
+            )
+        if self.splits.given and self.min_offsets_per_task is not None:
+            raise ConfigError(
+                f"{self.splits.given[0]}= splits a partition between tasks, and "
+                "min_offsets_per_task= lets partitions share a task: leave one out"
+            )
+        if (self.splits.min_partitions or 0) > MOST_TASKS:
+            raise ConfigError(
+                f"min_partitions={self.splits.min_partitions}: use at most {MOST_TASKS}"
             )
         self.config()
 

@@ -157,7 +157,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.missing == "error":
             check_new_partitions(begin, parts)
         log_missing_offsets(parts, self._options.missing)
-        return parts_of(parts, self._options.min_offsets_per_task or MIN_OFFSETS_PER_TASK)
+        options = self._options
+        if options.splits.given:
+            return parts_of(options.splits.split(parts))
+        return parts_of(parts, options.min_offsets_per_task or MIN_OFFSETS_PER_TASK)
 
     def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
         """Read ranges; called in a task."""

@@ -29,7 +29,8 @@ class TableReader(DataSourceReader):
         self._filters = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each partition whose range has offsets within the filters."""
+        """One for each partition whose range has offsets within the filters, more if the options
+        split it."""
         options = self._options
         ranges: Sequence[OffsetRange] | None = options.ranges
         if ranges is None:
@@ -38,7 +39,7 @@ class TableReader(DataSourceReader):
                     options.config(), options.topics, options.start, options.end, options.missing
                 )
             )
-        return parts_of(self._narrowed(ranges))
+        return parts_of(options.splits.split(self._narrowed(ranges)))
 
     def _narrowed(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         narrow = self._filters.narrow(ranges)

@@ -11,6 +11,7 @@ from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.reading.offsets import OffsetRange, configured
 from asyncrevoke.spark.reading.places import GroupOffsets
+from asyncrevoke.spark.reading.range_splits import RangeSplits
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 from asyncrevoke.spark.source.option_values import to_place
 from asyncrevoke.spark.source.options import SourceOptions
@@ -75,6 +76,8 @@ def test_options_of_sparks_connector_are_read_by_their_names() -> None:
             "maxOffsetsPerTrigger": "10",
             "minOffsetsPerTrigger": "5",
             "maxTriggerDelay": "2m",
+            "minPartitions": "8",
+            "maxRecordsPerPartition": "100",
             "kafka.bootstrap.servers": "a:1",
             "kafka.client.id": "me",
             "kafka.isolation.level": "read_uncommitted",
@@ -90,6 +93,7 @@ def test_options_of_sparks_connector_are_read_by_their_names() -> None:
     assert (options.missing, options.include_headers) == ("clip", True)
     assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (10, 5)
     assert options.max_trigger_delay == 120
+    assert options.splits == RangeSplits(8, 100)
     config = options.config()
     assert (config.bootstrap_servers, config.client_id) == (("a:1",), "me")
     assert config.isolation_level == "read_uncommitted"
@@ -110,7 +114,13 @@ def test_times_of_partitions_are_read_in_milliseconds_as_of_sparks_connector() -
     [
         ({}, "which topic"),
         ({"topic": "t", "kafka.group.id": "g"}, r"never commits .*group:NAME.*handover"),
-        ({"topic": "t", "minPartitions": "8"}, "in order: leave it out"),
+        ({"topic": "t", "minPartitions": "0"}, "min_partitions='0': use a whole number of at"),
+        ({"topic": "t", "maxRecordsPerPartition": "x"}, "max_records_per_partition='x': use a wh"),
+        ({"topic": "t", "min_partitions": "100001"}, "min_partitions=100001: use at most 100000"),
+        (
+            {"topic": "t", "maxRecordsPerPartition": "5", "min_offsets_per_task": "5"},
+            "max_records_per_partition= splits .* min_offsets_per_task= .*: leave one out",
+        ),
         ({"topic": "t", "topics": "u"}, "did you mean topic"),
         ({"topic": "t", "subscribe": "u"}, "topic and subscribe are both topic: leave one"),
         ({"subscribePattern": ""}, "subscribe_pattern is empty"),
