@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.runtime.session.entered_session import EnteredSession
     from asyncrevoke.client.runtime.session.session import Session
     from asyncrevoke.client.runtime.share.share_session import ShareSession
+    from asyncrevoke.handlers.asyncapi.objects import About, AsyncApi
     from asyncrevoke.handlers.decoding.decoders import HandlerDecoder
     from asyncrevoke.handlers.execution.worker_resources import OpenWorkerResource, Resources
     from asyncrevoke.handlers.lifespans.partition_lifespans import L
@@ -281,17 +282,17 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         self._registering().include_router(router)
 
     def middleware(self, function: M) -> M:
-        """Wrap each call of every handler by an async function; see ``Router.middleware``.
-
-        ::
-
-            @consumer.middleware
-            async def timing(context: HandlerContext, call_next: CallNext) -> None:
-                began = time.perf_counter()
-                await call_next()
-                took.labels(context.handler).observe(time.perf_counter() - began)
-        """
+        """Wrap each call of every handler by an async function; see ``Router.middleware``."""
         return self._registering().middleware(function)
+
+    def asyncapi(self, **about: Unpack[About]) -> AsyncApi:
+        """Describe the handlers as an AsyncAPI 3.0 document, whose values are those of JSON.
+
+        It connects to no broker, and needs no event loop. Raises ConfigError without handlers.
+        """
+        from asyncrevoke.handlers.asyncapi.document import describe
+
+        return describe(self._handler_host.router, self._config, about)
 
     def partition_lifespan(self, function: L) -> L:
         """Register a function that opens and closes the state of each assigned partition.

@@ -114,7 +114,7 @@ class HandlerHost:
                 "policy.group_types",
             ]
             if self._config.group_type == "share":
-                modules.append("share_group_settings")
+                modules.append("execution.share_group_settings")
             for module in modules:
                 import_module(f"asyncrevoke.handlers.{module}")
         return self.router
@@ -422,7 +422,7 @@ class HandlerHost:
         """Inside, options of a share group are asked for."""
         if session.locks is None:
             return nullcontext()
-        from asyncrevoke.handlers.share_group_settings import group_settings
+        from asyncrevoke.handlers.execution.share_group_settings import group_settings
 
         return group_settings(session.locks)
 

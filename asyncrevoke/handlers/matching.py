@@ -139,18 +139,18 @@ def _tags_of_class(annotation: object) -> dict[TagField, frozenset[object]]:
 class HeaderMatch:
     """A predicate on a record's header, see :func:`by_header`."""
 
-    __slots__ = ("_name", "_values", "_written")
+    __slots__ = ("_values", "name", "written")
 
     def __init__(self, name: str, values: tuple[str | bytes, ...]) -> None:
-        self._name = name
-        self._written = values
+        self.name = name
+        self.written = values
         self._values = frozenset(
             value.encode() if isinstance(value, str) else value for value in values
         )
 
     def __call__(self, record: Record) -> bool:
         """Whether the last header of this name has one of the values."""
-        name = self._name
+        name = self.name
         for header, value in reversed(record.headers):
             if header == name:
                 return not self._values or value in self._values
@@ -158,7 +158,7 @@ class HeaderMatch:
 
     def __repr__(self) -> str:
         """The call of :func:`by_header`."""
-        return f"by_header({', '.join(map(repr, (self._name, *self._written)))})"
+        return f"by_header({', '.join(map(repr, (self.name, *self.written)))})"
 
 
 def by_header(name: str, *values: str | bytes) -> HeaderMatch:

@@ -95,6 +95,14 @@ class Router:
     def middleware(self, function: M) -> M:
         """Put an async function around each call of this router's handlers.
 
+        ::
+
+            @router.middleware
+            async def timing(context: HandlerContext, call_next: CallNext) -> None:
+                began = time.perf_counter()
+                await call_next()
+                took.labels(context.handler).observe(time.perf_counter() - began)
+
         ``await call_next()`` calls the middleware that was registered next, or the handler. The
         middleware that was registered first is outermost. It runs once for each call (of a record
         or a batch, retries included), within ``max_handler_time``. If it raises, the call has

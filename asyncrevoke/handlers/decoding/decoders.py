@@ -132,7 +132,7 @@ def decoder_for(annotation: object, whose: str) -> Decoder:
     elif hasattr(plain, "model_validate_json") and not _is_constrained(annotation):
         # Other than an adapter, a model may refer to a class that is defined later.
         decode = cast("_PydanticModel", plain).model_validate_json
-    elif _has_pydantic(annotation):
+    elif has_pydantic(annotation):
         shape = _pydantic_adapter(annotation, whose)
         decode = shape.validate_json
     else:
@@ -245,7 +245,7 @@ def _plain_value(plain: object, annotation: object, whose: str) -> _Decode:
     read: _Decode = _text if plain is str else bytearray if plain is bytearray else bytes
     if not _is_constrained(annotation):
         return read
-    if _has_pydantic(annotation):
+    if has_pydantic(annotation):
         check = _pydantic_adapter(annotation, whose).validate_python
     else:
 
@@ -259,7 +259,7 @@ def _text(value: bytes) -> str:
     return str(value, "utf-8")
 
 
-def _has_pydantic(annotation: object) -> bool:
+def has_pydantic(annotation: object) -> bool:
     """Whether pydantic decodes an annotation: it has a class or a constraint of pydantic."""
     if "pydantic" not in sys.modules:
         return False
@@ -267,7 +267,7 @@ def _has_pydantic(annotation: object) -> bool:
     return (
         hasattr(found, "__pydantic_validator__")
         or any(map(_is_of_pydantic, metadata(found)))
-        or (get_origin(found) is not Literal and any(map(_has_pydantic, get_args(found))))
+        or (get_origin(found) is not Literal and any(map(has_pydantic, get_args(found))))
     )
 
 

@@ -35,7 +35,7 @@ def check_results(function: HandlerFunction, name: str, publish_to: str | None) 
     Functions without a return annotation pass, and so do annotations that cannot be resolved yet:
     check these again when the consumer is entered.
     """
-    annotation = _return_annotation(function)
+    annotation = return_annotation(function)
     if publish_to is None:
         if annotation is not inspect.Signature.empty and the_type(annotation) not in _UNPUBLISHED:
             raise ConfigError(
@@ -52,7 +52,7 @@ def check_results(function: HandlerFunction, name: str, publish_to: str | None) 
 
 def lacks_return_annotation(handler: Handler) -> bool:
     """Whether the handler has no return annotation."""
-    return _return_annotation(handler.function) is inspect.Signature.empty
+    return return_annotation(handler.function) is inspect.Signature.empty
 
 
 def collecting(function: HandlerFunction) -> HandlerFunction:
@@ -68,7 +68,8 @@ def collecting(function: HandlerFunction) -> HandlerFunction:
     return collect
 
 
-def _return_annotation(function: object) -> object:
+def return_annotation(function: object) -> object:
+    """What a function is annotated to return; ``inspect.Signature.empty`` if that is not known."""
     inner: object = inspect.unwrap(cast("Callable[..., object]", innermost(function)))
     try:
         signature = inspect.signature(cast("Callable[..., object]", inner))
