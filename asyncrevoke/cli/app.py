@@ -64,7 +64,7 @@ COMMANDS: Final = {
         "topic.",
         "audit",
     ),
-    "topics": _Listed("Create topics on a broker.", "broker.topics"),
+    "topics": _Listed("List, describe, create and delete topics.", "broker.topics.command"),
     "journal": _Listed(
         "Check, show and collect the journals of Consumer(..., journal=Journal(path)).", "journal"
     ),

@@ -20,7 +20,7 @@ _GROUPS: tuple[list[str], ...] = (
     ["groups"],
     ["sink"],
 )
-_OF_GROUPS = frozenset(("show", "configure", "reset", "delete-offsets"))
+_OF_GROUPS = frozenset(("show", "configure", "lag", "reset-offsets", "delete-offsets", "delete"))
 COMMAND_LINE = "import sys; from asyncrevoke.cli import main; sys.exit(main())"
 
 

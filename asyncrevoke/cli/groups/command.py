@@ -10,7 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from asyncrevoke.cli.groups.configure import configure
-from asyncrevoke.cli.groups.offsets import delete_offsets, reset
+from asyncrevoke.cli.groups.lag import lag
+from asyncrevoke.cli.groups.offsets import delete, delete_offsets, reset_offsets
 from asyncrevoke.cli.groups.tables import show_group, show_groups, show_share_group
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import exit_on_errors, print_value, table_console
@@ -41,7 +42,8 @@ groups = typer.Typer(
 @groups.callback()
 def options() -> None:
     """List groups with their members and lag, or show one: members, assignments, lag, and the
-    members that delay a rebalance. Change the options of groups, and offsets of share groups.
+    members that delay a rebalance. Watch lag. Change the offsets and options of groups, and delete
+    them.
 
     `asyncrevoke groups [NAME]` is short for `asyncrevoke groups show [NAME]`, except for groups
     that are named as a command is.
@@ -133,5 +135,7 @@ def _show(result: GroupFacts | ShareGroupFacts | Sequence[GroupSummary]) -> None
 
 
 groups.command()(configure)
-groups.command()(reset)
+groups.command()(lag)
+groups.command()(reset_offsets)
 groups.command()(delete_offsets)
+groups.command()(delete)

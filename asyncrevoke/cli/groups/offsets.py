@@ -1,4 +1,4 @@
-"""``asyncrevoke groups reset`` and ``delete-offsets``: change offsets of share groups."""
+"""``asyncrevoke groups reset-offsets``, ``delete-offsets`` and ``delete``: change groups."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
-    from asyncrevoke.client.groups.facts import SharePartitionFacts
-    from asyncrevoke.client.groups.share_offsets import ResetPlan, Target
+    from asyncrevoke.client.groups.changes.reset_plan import ResetPlan, Target
+    from asyncrevoke.client.groups.facts import GroupFacts, ShareGroupFacts, SharePartitionFacts
 
 # Those of a 63-bit number.
 _MOST_DIGITS = 18
 
-_Group = Annotated[str, typer.Argument(metavar="NAME", help="The share group.")]
 _Apply = Annotated[
-    bool, typer.Option("--apply", help="Change the offsets. Default: only show them.")
+    bool,
+    typer.Option("--apply/--dry-run", help="Change the group. Default: only show what changes."),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 _Timeout = Annotated[float, typer.Option(help="Seconds for each response.")]
 
 
 @connects
-def reset(
-    name: _Group,
+def reset_offsets(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The group.")],
     topics: Annotated[
         list[str] | None,
         typer.Argument(
@@ -52,14 +52,14 @@ def reset(
     timeout: _Timeout = 10.0,
     as_json: _Json = False,
 ) -> None:
-    """Set the offsets at which a share group starts to read.
+    """Set the offsets at which a consumer group, or a share group, starts to read.
 
-    Records before the new offset are not delivered, whether or not they were acknowledged. Records
+    Records before the new offset are not delivered, whether or not they were processed. Records
     from it on are delivered again. Shows the offsets, and sets them with --apply. The group must
-    exist, and must not have members. The exit code is 0 if the offsets are shown or set, 1 if not,
-    2 if an argument is wrong.
+    not have members. A consumer group need not exist if topics are named. The exit code is 0 if the
+    offsets are shown or set, 1 if not, 2 if an argument is wrong.
 
-    Example: `asyncrevoke groups reset billing orders --to earliest --apply`
+    Example: `asyncrevoke groups reset-offsets billing orders --to earliest --apply`
     """
     with exit_on_errors():
         target, chosen = _target(to), dict(map(_topic, topics or ()))
@@ -70,17 +70,18 @@ def reset(
         return
     console = table_console(200)
     rows = ((f"{each.topic}-{each.partition}", each.before, each.after) for each in plan.moves)
-    console.print(numbers_table(("partition", "start", "new start"), rows))
+    console.print(numbers_table(("partition", "offset", "new offset"), rows))
     if apply:
         print_line(console, f"set for group {name}")
     else:
         first = f"stop {counted(plan.members, 'member')}, and " if plan.members else ""
-        print_line(console, f"nothing was changed: {first}add --apply")
+        new = "" if plan.type else f"there is no group {name} yet; "
+        print_line(console, f"{new}nothing was changed: {first}add --apply")
 
 
 @connects
 def delete_offsets(
-    name: _Group,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The share group.")],
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Of these topics.")],
     *,
     apply: _Apply = False,
@@ -110,6 +111,39 @@ def delete_offsets(
     )
 
 
+@connects
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The groups.")],
+    *,
+    apply: _Apply = False,
+    connection: ConnectionOptions,
+    timeout: _Timeout = 10.0,
+    as_json: _Json = False,
+) -> None:
+    """Delete consumer groups and share groups, with their offsets.
+
+    A member that joins later begins like one of a new group. Shows the groups, and deletes them
+    with --apply. Groups must not have members. Nothing is deleted if one of them does not exist.
+    The exit code is 0 if the groups are shown or deleted, 1 if not, 2 if an argument is wrong.
+
+    Example: `asyncrevoke groups delete billing --apply`
+    """
+    with exit_on_errors():
+        config = connection.config(request_timeout=timeout, client_id="asyncrevoke-groups")
+        found = asyncio.run(_delete_groups(config, list(dict.fromkeys(names)), apply=apply))
+    if as_json:
+        print_value({"groups": found, "deleted": apply})
+        return
+    console = table_console(200)
+    for group in found:
+        verb = "deleted" if apply else "would delete"
+        has = f"{group.type} group with {counted(len(group.members), 'member')}"
+        of = counted(len(group.partitions), "partition")
+        print_line(console, f"{verb} {group.group}: {has} and offsets of {of}")
+    if not apply:
+        print_line(console, "nothing was deleted: add --apply")
+
+
 async def _reset(
     config: ConsumerConfig,
     name: str,
@@ -118,8 +152,8 @@ async def _reset(
     *,
     apply: bool,
 ) -> ResetPlan:
+    from asyncrevoke.client.groups.changes.reset_plan import apply_reset, plan_reset
     from asyncrevoke.client.groups.cluster import GroupsClient
-    from asyncrevoke.client.groups.share_offsets import apply_reset, plan_reset
 
     async with GroupsClient(config) as brokers:
         plan = await plan_reset(brokers, name, topics, target)
@@ -128,11 +162,26 @@ async def _reset(
         return plan
 
 
+async def _delete_groups(
+    config: ConsumerConfig, names: Sequence[str], *, apply: bool
+) -> list[GroupFacts | ShareGroupFacts]:
+    from asyncrevoke.client.groups.changes.deletion import delete_group
+    from asyncrevoke.client.groups.cluster import GroupsClient
+    from asyncrevoke.client.groups.observer import describe_group_of_any_type
+
+    async with GroupsClient(config) as brokers:
+        found = [await describe_group_of_any_type(brokers, name) for name in names]
+        if apply:
+            for name in names:
+                await delete_group(brokers, name)
+        return found
+
+
 async def _delete(
     config: ConsumerConfig, name: str, topics: frozenset[str], *, apply: bool
 ) -> Sequence[SharePartitionFacts]:
+    from asyncrevoke.client.groups.changes.share_offsets import delete_offsets, offsets_of_topics
     from asyncrevoke.client.groups.cluster import GroupsClient
-    from asyncrevoke.client.groups.share_offsets import delete_offsets, offsets_of_topics
 
     async with GroupsClient(config) as brokers:
         found = await offsets_of_topics(brokers, name, topics)

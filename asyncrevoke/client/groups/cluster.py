@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     Received = TypeVar("Received", bound=KafkaMessage)
 
 _COORDINATOR_WITHIN: Final = 10.0
-_UNSETTLED: Final = frozenset(
+UNSETTLED: Final = frozenset(
     (
         ErrorCode.coordinator_load_in_progress,
         ErrorCode.coordinator_not_available,
         ErrorCode.not_coordinator,
     )
 )
+"""Errors of a coordinator that is moving or loading."""
 
 
 class GroupsClient:
@@ -161,6 +162,6 @@ def check(code: ErrorCode, what: str, right: str = "DESCRIBE") -> None:
         raise GroupsError(
             f"{what}: not authorized; grant DESCRIBE on all topics of the group to this user"
         )
-    if code in _UNSETTLED:
+    if code in UNSETTLED:
         raise CoordinatorUnavailableError(f"{what}: the broker returned {code.name}")
     raise GroupsError(f"{what}: the broker returned {code.name}")

@@ -16,10 +16,10 @@ from asyncrevoke.broker import KafkaBroker, Security
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.journal import _committed as committed_for_journal
 from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.client.groups.changes.share_offsets import set_start_offsets
 from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.errors import ShareGroupError
 from asyncrevoke.client.groups.observer import committed_offsets, describe_group
-from asyncrevoke.client.groups.share_offsets import ResetPlan, StartMove, apply_reset
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.web.dashboard.group_watch import GroupWatch
 from asyncrevoke.web.dashboard.history import History
@@ -151,11 +151,10 @@ async def test_the_right_that_a_user_lacks_is_named() -> None:
         broker.create_topic("orders", 1)
         (admin_address,) = broker.admin_addresses
         async with GroupsClient(ConsumerConfig(bootstrap_servers=admin_address)) as brokers:
-            move = StartMove(topic="orders", partition=0, before=None, after=0)
-            await apply_reset(brokers, ResetPlan(group="billing", members=0, moves=(move,)))
+            await set_start_offsets(brokers, "billing", {TopicPartition("orders", 0): 0})
         broker.allow("alice", "group", "billing", ["describe"])
         broker.allow("alice", "topic", "orders", ["describe"])
-        change = ("reset", "billing", "--to", "latest", "--apply")
+        change = ("reset-offsets", "billing", "--to", "latest", "--apply")
         delete = ("delete-offsets", "billing", "orders", "--apply")
         _, _, err = await ask(numbers, *change, *login)
         assert "not authorized; grant READ on the group and" in err
@@ -171,11 +170,11 @@ async def test_the_right_that_a_user_lacks_is_named() -> None:
 async def test_offsets_of_an_empty_share_group_are_reset_and_deleted(numbers: Numbers) -> None:
     group, topic = numbers.group, numbers.topic
     await numbers.send(10)
-    reset = ("reset", group, "--apply", "--to")
+    reset = ("reset-offsets", group, "--apply", "--to")
     assert (await ask(numbers, "configure", group, "share.auto.offset.reset=earliest"))[0] == 0
     async with ShareMember(numbers.bootstrap, group, topic, "only") as member:
         await member.receive(accept=10)
-        code, out, _ = await ask(numbers, "reset", group, "--to", "earliest")
+        code, out, _ = await ask(numbers, "reset-offsets", group, "--to", "earliest")
         assert code == 0
         assert "nothing was changed: stop 1 member, and add --apply" in out
         for change in ((*reset, "earliest"), ("delete-offsets", group, topic, "--apply")):
@@ -189,7 +188,9 @@ async def test_offsets_of_an_empty_share_group_are_reset_and_deleted(numbers: Nu
     assert await starts_and_lags(numbers) == [(3, 2), (3, 2)]
     code, _, err = await ask(numbers, *reset, "6")
     assert (code, "has the offsets 0 to 5, and not 6" in err) == (1, True)
-    assert (await ask(numbers, "reset", group, f"{topic}:1", "--to", "earliest", "--apply"))[0] == 0
+    assert (
+        await ask(numbers, "reset-offsets", group, f"{topic}:1", "--to", "earliest", "--apply")
+    )[0] == 0
     assert await starts_and_lags(numbers) == [(3, 2), (0, 5)]
     assert (await ask(numbers, *reset, "2999-01-01"))[0] == 0
     assert await starts_and_lags(numbers) == [(5, 0), (5, 0)]
@@ -217,8 +218,7 @@ async def test_commands_about_owners_say_that_it_is_a_share_group(numbers: Numbe
     says = f"group '{group}' is a share group, which commits no offsets"
     async with GroupsClient(config) as brokers:
         # A broker creates a share group when its first offset is set.
-        move = StartMove(topic=topic, partition=0, before=None, after=0)
-        await apply_reset(brokers, ResetPlan(group=group, members=0, moves=(move,)))
+        await set_start_offsets(brokers, group, {TopicPartition(topic, 0): 0})
         with pytest.raises(ShareGroupError, match=says):
             await describe_group(brokers, group)  # of a handover
     # Of an audit, and of collected journals: those below which nothing is delivered again.

@@ -52,14 +52,19 @@ def test_every_command_that_connects_has_all_options_of_a_connection() -> None:
         "dead-letters reprocess",
         "dead-letters show",
         "groups configure",
+        "groups delete",
         "groups delete-offsets",
-        "groups reset",
+        "groups lag",
+        "groups reset-offsets",
         "groups show",
         "handover",
         "journal collect",
         "sink delta",
         "sink parquet",
         "topics create",
+        "topics delete",
+        "topics describe",
+        "topics list",
     }
     for name in connecting - AS_THE_APPLICATION:
         assert SHARED - found[name] == set(), name

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.alter_share_group_offsets.v0 import response as altered
 from kio.schema.consumer_group_describe.v0 import response as modern
+from kio.schema.delete_groups.v2 import response as deleted_groups
 from kio.schema.delete_share_group_offsets.v0 import response as deleted
 from kio.schema.describe_groups.v5 import response as classic
 from kio.schema.describe_share_group_offsets.v1 import response as share_offsets
@@ -107,6 +108,10 @@ class FakeBrokers(GroupsClient):
         self.change_error = ErrorCode.none
         # Of single partitions or topics.
         self.change_errors: dict[int | str, ErrorCode] = {}
+        # Partitions of a commit that the response lacks, and the group it is about in place of the
+        # one that was asked for.
+        self.unanswered: frozenset[int] = frozenset()
+        self.answers_about = ""
         self.not_offered: frozenset[type[messages.Request]] = frozenset()
         self.error = ErrorCode.none
         # Before `error`, from the last to the first.
@@ -157,6 +162,8 @@ class FakeBrokers(GroupsClient):
                 return self._alter_share_offsets(request)
             case requests.DeleteShareGroupOffsetsRequest():
                 return self._delete_share_offsets(request)
+            case requests.DeleteGroupsRequest():
+                return self._delete_groups(request)
             case _:
                 return self._modern(node, request)
 
@@ -164,6 +171,8 @@ class FakeBrokers(GroupsClient):
         self.asked.append((node, type(request).__name__))
         if isinstance(request, messages.ListOffsetsRequest):
             return self._offsets(node, request)
+        if isinstance(request, messages.OffsetCommitRequest):
+            return self._commit(request)
         assert request == requests.committed("billing")
         return self._committed()
 
@@ -174,8 +183,9 @@ class FakeBrokers(GroupsClient):
         group = classic.DescribedGroup(
             error_code=self.errors.pop() if self.errors else self.error,
             group_id=GroupId("billing"),
-            group_state=self.state,
-            protocol_type=self.protocol_type,
+            # A share group looks as if it did not exist.
+            group_state=self.state if self.share is None else "Dead",
+            protocol_type=self.protocol_type if self.share is None else "",
             protocol_data="cooperative-sticky" if self.state == "Stable" else "",
             members=self.classic,
         )
@@ -269,12 +279,33 @@ class FakeBrokers(GroupsClient):
             throttle_time=NOW, error_code=self.change_error, responses=responses
         )
 
+    def _commit(self, request: messages.OffsetCommitRequest) -> messages.OffsetCommitResponse:
+        assert (request.generation, request.member_id) == (-1, "")
+        changed = {entry.partition: entry.offset for entry in request.entries}
+        self.changed.append({(tp.topic, tp.partition): offset for tp, offset in changed.items()})
+        codes = {
+            tp: self.change_errors.get(tp.partition, self.change_error)
+            for tp in changed
+            if tp.partition not in self.unanswered
+        }
+        return messages.OffsetCommitResponse(errors=tuple(codes.items()))
+
+    def _delete_groups(self, request: requests.DeleteGroupsRequest) -> object:
+        self.changed.append(request.groups_names)
+        results = tuple(
+            deleted_groups.DeletableGroupResult(
+                group_id=GroupId(self.answers_about or name), error_code=self.change_error
+            )
+            for name in request.groups_names
+        )
+        return deleted_groups.DeleteGroupsResponse(throttle_time=NOW, results=results)
+
     def _committed(self) -> messages.OffsetFetchResponse:
         return messages.OffsetFetchResponse(
             error=ErrorCode.none,
             offsets=tuple(
                 messages.FetchedOffset(partition=tp(number), error=ErrorCode.none, offset=offset)
-                for number, offset in self.committed.items()
+                for number, offset in (self.committed.items() if self.share is None else ())
             ),
         )
 

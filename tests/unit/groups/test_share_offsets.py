@@ -1,4 +1,4 @@
-"""``asyncrevoke groups reset`` and ``delete-offsets``."""
+"""``asyncrevoke groups reset-offsets`` and ``delete-offsets`` of share groups."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from unit.groups.fake_brokers import FakeBrokers, classic_member, share_member
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.groups import offsets as command
 from asyncrevoke.client.groups import requests
-from asyncrevoke.client.groups.errors import GroupsError, NoGroupError, UnsupportedRequestError
-from asyncrevoke.client.groups.share_offsets import (
+from asyncrevoke.client.groups.changes.reset_plan import (
+    OffsetMove,
     ResetPlan,
-    StartMove,
     apply_reset,
-    delete_offsets,
-    offsets_of_topics,
     plan_reset,
 )
+from asyncrevoke.client.groups.changes.share_offsets import delete_offsets, offsets_of_topics
+from asyncrevoke.client.groups.errors import GroupsError, NoGroupError, UnsupportedRequestError
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.groups.share_offsets import Target
+    from asyncrevoke.client.groups.changes.reset_plan import Target
 
 
 @pytest.fixture
@@ -108,20 +107,19 @@ async def test_a_partition_without_a_leader_that_responds_stops_the_reset(
 
 async def test_a_group_without_offsets_needs_topics(empty: FakeBrokers) -> None:
     empty.share_offsets = {}
-    with pytest.raises(GroupsError, match="has no start offsets yet: name the topics"):
+    with pytest.raises(GroupsError, match="has no offsets yet: name the topics"):
         await plan_reset(empty, "billing", {}, "latest")
 
 
-async def test_a_consumer_group_or_no_group_is_refused(brokers: FakeBrokers) -> None:
-    """Brokers create a share group when an offset of one is set that does not exist."""
+async def test_offsets_of_topics_are_deleted_from_share_groups_alone(brokers: FakeBrokers) -> None:
     brokers.classic = (classic_member("one", tp(0)),)
-    for refused in (
-        plan_reset(brokers, "billing", {}, "latest"),
-        offsets_of_topics(brokers, "billing", ["orders"]),
-    ):
-        with pytest.raises(GroupsError, match="'billing' is no share group but a classic group"):
-            await refused
-    brokers.classic, brokers.committed = (), {}
+    with pytest.raises(GroupsError, match="'billing' is no share group but a classic group"):
+        await offsets_of_topics(brokers, "billing", ["orders"])
+    assert brokers.changed == []
+
+
+async def test_without_a_group_and_topics_nothing_is_reset(brokers: FakeBrokers) -> None:
+    brokers.committed = {}
     brokers.protocol_type, brokers.state = "", "Dead"
     with pytest.raises(NoGroupError, match="there is no group 'billing'"):
         await plan_reset(brokers, "billing", {}, "latest")
@@ -130,8 +128,9 @@ async def test_a_consumer_group_or_no_group_is_refused(brokers: FakeBrokers) -> 
 
 PLAN = ResetPlan(
     group="billing",
+    type="share",
     members=0,
-    moves=tuple(StartMove(topic="orders", partition=n, before=0, after=3) for n in (0, 1)),
+    moves=tuple(OffsetMove(topic="orders", partition=n, before=0, after=3) for n in (0, 1)),
 )
 
 
@@ -181,7 +180,7 @@ async def test_only_topics_of_the_group_can_be_deleted_from_it(empty: FakeBroker
 async def test_a_broker_without_share_groups_is_said_to_be_too_old(empty: FakeBrokers) -> None:
     empty.not_offered = frozenset((requests.ShareGroupDescribeRequest,))
     with pytest.raises(UnsupportedRequestError):
-        await plan_reset(empty, "billing", {}, "latest")
+        await offsets_of_topics(empty, "billing", ["orders"])
 
 
 def test_a_start_beyond_the_end_of_the_log_is_said_with_what_it_skips() -> None:
@@ -195,14 +194,14 @@ def test_a_start_beyond_the_end_of_the_log_is_said_with_what_it_skips() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["reset", "billing", "--to", "newest"], "--to newest: write earliest, latest"),
-        (["reset", "billing", "--to", "-1"], "--to -1: write earliest, latest"),
-        (["reset", "billing", "--to", "1960-01-01"], "before 1970"),
-        (["reset", "billing", "--to", "9" * 5000], "write earliest, latest"),
-        (["reset", "billing", "orders:", "--to", "0"], "orders:: write TOPIC"),
-        (["reset", "billing", ":1", "--to", "0"], ":1: write TOPIC"),
-        (["reset", "billing", "orders:0,x", "--to", "0"], "orders:0,x: write TOPIC"),
-        (["reset", "billing", "orders:" + "9" * 5000, "--to", "0"], "write TOPIC"),
+        (["reset-offsets", "billing", "--to", "newest"], "--to newest: write earliest, latest"),
+        (["reset-offsets", "billing", "--to", "-1"], "--to -1: write earliest, latest"),
+        (["reset-offsets", "billing", "--to", "1960-01-01"], "before 1970"),
+        (["reset-offsets", "billing", "--to", "9" * 5000], "write earliest, latest"),
+        (["reset-offsets", "billing", "orders:", "--to", "0"], "orders:: write TOPIC"),
+        (["reset-offsets", "billing", ":1", "--to", "0"], ":1: write TOPIC"),
+        (["reset-offsets", "billing", "orders:0,x", "--to", "0"], "orders:0,x: write TOPIC"),
+        (["reset-offsets", "billing", "orders:" + "9" * 5000, "--to", "0"], "write TOPIC"),
     ],
 )
 def test_a_wrong_argument_is_a_usage_error(arguments: list[str], sentence: str) -> None:

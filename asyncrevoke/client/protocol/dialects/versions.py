@@ -195,7 +195,7 @@ APIS: Final[Mapping[str, Api]] = {
     ),
     "DeleteTopics": Api(
         20,
-        "brokers for tests",
+        "`asyncrevoke topics delete`",
         (Version(5), Version(4, "the broker's text for an error")),
         _OLD_COMMAND,
     ),
@@ -237,7 +237,8 @@ APIS: Final[Mapping[str, Api]] = {
     "CreateAcls": Api(30, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
     "DescribeConfigs": Api(
         32,
-        "`--timestamps original`, limits of topics, `asyncrevoke groups configure`",
+        "`--timestamps original`, limits of topics, `asyncrevoke groups configure`, "
+        "`asyncrevoke topics describe`",
         (Version(1),),
         _OLD_COMMAND,
     ),
@@ -251,7 +252,7 @@ APIS: Final[Mapping[str, Api]] = {
         44, "`asyncrevoke groups configure`", (Version(1), Version(0)), _OLD_COMMAND
     ),
     "CreatePartitions": Api(37, "brokers for tests", (Version(3), Version(1)), _OLD_COMMAND),
-    "DeleteGroups": Api(42, "brokers for tests", (Version(2),), _OLD_COMMAND),
+    "DeleteGroups": Api(42, "`asyncrevoke groups delete`", (Version(2),), _OLD_COMMAND),
     # An exception to two versions of each request: no release offers a second one of
     # ShareGroupDescribe, whose version 0 was of the early access in Apache Kafka 4.0, nor of the
     # requests that change offsets.
@@ -263,7 +264,7 @@ APIS: Final[Mapping[str, Api]] = {
         "share groups are shown without lag",
     ),
     "AlterShareGroupOffsets": Api(
-        91, "`asyncrevoke groups reset`", (Version(0),), _NO_SHARE_GROUPS
+        91, "`asyncrevoke groups reset-offsets`", (Version(0),), _NO_SHARE_GROUPS
     ),
     "DeleteShareGroupOffsets": Api(
         92, "`asyncrevoke groups delete-offsets`", (Version(0),), _NO_SHARE_GROUPS

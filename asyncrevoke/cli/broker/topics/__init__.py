@@ -1,0 +1,1 @@
+"""``asyncrevoke topics``: creates, lists, describes and deletes topics."""

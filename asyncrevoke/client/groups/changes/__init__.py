@@ -1,0 +1,1 @@
+"""Changes groups without members: sets and deletes their offsets, and deletes them."""
