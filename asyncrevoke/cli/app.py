@@ -46,7 +46,11 @@ COMMANDS: Final = {
     ),
     "dashboard": _Listed(
         "Show a consumer group on a live page until Ctrl-C: owners of partitions, and lag.",
-        "dashboard",
+        "web.dashboard",
+    ),
+    "asyncapi": _Listed(
+        "Describe the handlers of a consumer: an AsyncAPI 3.0 document, or a page of it.",
+        "web.asyncapi",
     ),
     "sink": _Listed(
         "Write a topic to a lake: each record once, also through rebalances and kills.",

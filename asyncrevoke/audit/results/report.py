@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from asyncrevoke.audit.anomalies import DESCRIPTIONS, Anomaly, AnomalyKind, Severity
 from asyncrevoke.audit.audited_group import is_share_group
 from asyncrevoke.client.printable import counted
-from asyncrevoke.web.pages.templates import Drawing, render, write_report_file
+from asyncrevoke.web.pages.report_file import write_report_file
+from asyncrevoke.web.pages.templates import Drawing, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -31,7 +31,7 @@ from asyncrevoke.cli.options.option_groups import takes
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.errors import AsyncRevokeError
-from asyncrevoke.web.pages.templates import write_report_file
+from asyncrevoke.web.pages.report_file import write_report_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

@@ -218,7 +218,7 @@ def _shown(console: Console) -> Generator[Callable[[ReplayProgress], None]]:
 
 def _print_report(result: ReplayReport, out: str, report: Path | None, *, as_json: bool) -> None:
     from asyncrevoke.spark.replays.report_page import report_page
-    from asyncrevoke.web.pages.templates import write_report_file
+    from asyncrevoke.web.pages.report_file import write_report_file
 
     if report is None and "://" not in out:
         report = Path(out) / f"report-{result.run_id}.html"

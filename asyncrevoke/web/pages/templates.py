@@ -5,8 +5,6 @@ Templates escape all text and make it printable: see :mod:`asyncrevoke.client.pr
 
 from __future__ import annotations
 
-import os
-import secrets
 import xml.etree.ElementTree as ET
 from functools import cache
 from typing import TYPE_CHECKING
@@ -18,7 +16,6 @@ from asyncrevoke.client.printable import LONGEST_MESSAGE, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 
 class Drawing:
@@ -58,23 +55,6 @@ def _written(value: str | float) -> str:
     if isinstance(value, str):
         return printable(value, len(value))
     return str(value) if isinstance(value, int) else f"{value:.1f}"
-
-
-def write_report_file(path: Path, text: str) -> None:
-    """Write a file, or replace the one of this name. Raises OSError.
-
-    If the name is a link, which anyone who may write to the folder can create, the link is replaced
-    and its target does not change. Readers find either the old or the complete new file.
-    """
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def render(template: str, **values: object) -> str:

@@ -11,7 +11,7 @@ from unit.journal.written_journal import audited, clean_run
 
 import asyncrevoke
 from asyncrevoke.audit.results.report import write_report
-from asyncrevoke.web.pages.templates import write_report_file
+from asyncrevoke.web.pages.report_file import write_report_file
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
