@@ -46,6 +46,7 @@ class AnomalyKind(enum.StrEnum):
     UNEXPLAINED_REDELIVERY = "unexplained_redelivery"
     ENDED_ELSEWHERE = "ended_elsewhere"
     NOT_ACKNOWLEDGED = "not_acknowledged"
+    JOURNAL_MISSING = "journal_missing"
     JOURNAL_GAP = "journal_gap"
     NOT_RECORDED = "not_recorded"
     SOUGHT_PAST = "sought_past"
@@ -146,6 +147,10 @@ DESCRIPTIONS: Final = {
     AnomalyKind.NOT_ACKNOWLEDGED: AnomalyDescription(
         Severity.INCONCLUSIVE,
         "handled and not delivered again, but no journal has its acknowledgement",
+    ),
+    AnomalyKind.JOURNAL_MISSING: AnomalyDescription(
+        Severity.FAIL,
+        "the list of sessions names it, and its journal is missing or has fewer rows",
     ),
     AnomalyKind.JOURNAL_GAP: AnomalyDescription(
         Severity.INCONCLUSIVE,

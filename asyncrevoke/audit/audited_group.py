@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.audit.offsets import AuditedGroupOffsets
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.printable import counted, shown_option
 from asyncrevoke.journal.format.schema import facts_of
 from asyncrevoke.journal.reading import SessionState
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from asyncrevoke.client.config import IsolationLevel
+    from asyncrevoke.journal.session_list import SessionList
 
 # With fewer records, comparing fingerprints first takes longer than comparing all records.
 EXACT_BELOW: Final = 4_000_000
@@ -31,6 +32,18 @@ class AuditSettings(NamedTuple):
     exact_below: int | None = None
 
 
+class VouchedSessions(NamedTuple):
+    """What a list of all sessions of a group says: ``absent`` has those whose journals are missing
+    or have fewer rows, each with the reason."""
+
+    absent: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the journals of all sessions are present."""
+        return not self.absent
+
+
 class HandlerOrder(NamedTuple):
     """The ``order_by`` that all handlers of the topic share (None if they differ), and whether
     records with null keys are ordered, too."""
@@ -41,7 +54,8 @@ class HandlerOrder(NamedTuple):
 
 class AuditedGroup(NamedTuple):
     """The group to audit, and how. ``name`` is None for consumers without a group. Without
-    ``group_offsets``, the committed offsets are not audited."""
+    ``group_offsets``, the committed offsets are not audited. ``vouched`` is what a list of all
+    sessions says; None without one."""
 
     topic: str
     name: str | None
@@ -49,6 +63,7 @@ class AuditedGroup(NamedTuple):
     orders: HandlerOrder
     group_offsets: AuditedGroupOffsets | None = None
     settings: AuditSettings = AuditSettings()
+    vouched: VouchedSessions | None = None
 
     @property
     def is_share(self) -> bool:
@@ -98,6 +113,47 @@ def sessions_of_group(
     """The sessions of this group. Includes a session whose BEGIN row is missing, because it may be
     of any group. Excludes a session that was killed before its first row."""
     return tuple(s for s in sessions if s.begun and (not s.facts or s.facts.get("group") == group))
+
+
+def vouched_sessions(
+    listed: SessionList | None,
+    names: Container[str],
+    sessions: Iterable[SessionState],
+    group: str | None,
+) -> VouchedSessions | None:
+    """Compare a list of all sessions with the journal. ``names`` are the ids of all its sessions,
+    ``sessions`` those of the group.
+
+    Raises ConfigError if the list lacks a session of the group, and for a share group, whose audit
+    has no committed offsets.
+    """
+    if listed is None:
+        return None
+    states = {state.name: state for state in sessions}
+    if is_share_group(states.values()):
+        raise ConfigError(
+            f"{shown_option(group)} is a share group, which commits no offsets that a list of "
+            "sessions could account for: leave the list out"
+        )
+    unlisted = [name for name, state in states.items() if state.facts]
+    unlisted = sorted(name for name in unlisted if name not in listed.sessions)
+    if unlisted:
+        raise ConfigError(
+            f"the journal has {counted(len(unlisted), 'session')} of group {shown_option(group)} "
+            f"that the list of sessions lacks, first {unlisted[0]}: give a list of all sessions, "
+            "made after the members have ended"
+        )
+    absent: list[tuple[str, str]] = []
+    for name, session in sorted(listed.sessions.items()):
+        state = states.get(name)
+        if name not in names:
+            if session.group is None or session.group == group:
+                absent.append((name, "no folder or row of the journal is of this session"))
+        elif state is None or state.missing or state.damaged or session.rows is None:
+            continue  # what is missing of a damaged session is known
+        elif state.rows < session.rows:
+            absent.append((name, f"it has {state.rows} of the {session.rows} rows of the list"))
+    return VouchedSessions(tuple(absent))
 
 
 def is_share_group(sessions: Iterable[SessionState]) -> bool:

@@ -95,7 +95,10 @@ class Comparison:
         # In these partitions some records have no hashes, so fingerprints are made of offsets only.
         self.hashless_partitions = self._hashless.find_partitions()
         stall_us, skew_us = int(settings.stall * 1e6), int(settings.skew * 1e6)
-        tables = views(stall_us, self.hashless_partitions, incomplete=bool(missing))
+        vouched = group.vouched is not None and group.vouched.complete
+        tables = views(
+            stall_us, self.hashless_partitions, incomplete=bool(missing), vouched=vouched
+        )
         self._share = ShareAccounting(database, sessions, group_offsets) if group.is_share else None
         if self._share is not None:
             tables |= share_tables(skew_us)
@@ -114,6 +117,7 @@ class Comparison:
             keys,
             bool(missing),
             not self._accounting.is_complete,
+            vouched,
         )
         if self._hashless.by_batch():
             database.define("noted", NOTED)

@@ -10,6 +10,7 @@ from asyncrevoke.audit.audited_group import (
     group_of,
     handler_order_of,
     sessions_of_group,
+    vouched_sessions,
 )
 from asyncrevoke.audit.compared_topic import AuditedTopic, compare
 from asyncrevoke.audit.published.comparison import ResultsTopic, compare_results
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.offsets import AuditedGroupOffsets
     from asyncrevoke.journal.format.arrow import Table
     from asyncrevoke.journal.reading import JournalContent, SessionState
+    from asyncrevoke.journal.session_list import SessionList
 
 # With fewer bytes, DuckDB cannot move tables to its temporary folder.
 _LEAST = 128 * 2**20
@@ -56,6 +58,7 @@ async def audit(
     settings: AuditSettings | None = None,
     memory_limit: int | None = None,
     results: Sequence[ResultsTopic] = (),
+    listed: SessionList | None = None,
 ) -> AuditResult:
     """Compare what a journal says about a topic with the topic.
 
@@ -65,10 +68,13 @@ async def audit(
     the journal's rows and the comparison together; the rest goes to a temporary folder. By default,
     the rows and 80 % of the machine's memory. ``results`` are topics of results, read with
     ``read_committed``: the audit compares their records with the results in the journal, which
-    consumers with ``processing="exactly_once"`` record. Raises ConfigError, also if the limit is
-    too low.
+    consumers with ``processing="exactly_once"`` record. ``listed`` names all sessions that the
+    group has had: a committed record that no journal names is then lost. Raises ConfigError, also
+    if the limit is too low, or if ``listed`` lacks a session.
     """
     name, sessions = group_and_sessions(content, topic, group)
+    names = {state.name for state in content.sessions}
+    vouched = vouched_sessions(listed, names, sessions, name)
     left = None if memory_limit is None else max(memory_limit - content.table.nbytes, _LEAST)
     database = database_of(content.table, topic, name, left)
     # The database has the rows now.
@@ -77,7 +83,7 @@ async def audit(
         facts = database.rows("SELECT DISTINCT facts FROM journal WHERE kind = 'TOPIC'")
         orders = handler_order_of((text for (text,) in facts), sessions)
         audited = AuditedGroup(
-            topic, name, sessions, orders, group_offsets, settings or AuditSettings()
+            topic, name, sessions, orders, group_offsets, settings or AuditSettings(), vouched
         )
         result = merged(audited, [await compare(database, source, audited)])
         if results:

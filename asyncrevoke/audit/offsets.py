@@ -15,6 +15,7 @@ from asyncrevoke.client.groups.share_groups import ended_offsets
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.journal.session_list import SessionList
     from asyncrevoke.journal.topic.offsets_snapshot import OffsetsSnapshot
 
 
@@ -84,10 +85,17 @@ async def _isolation_level(brokers: GroupsClient, group: str) -> IsolationLevel 
 
 
 def known_offsets(
-    broker: AuditedGroupOffsets | None, snapshot: OffsetsSnapshot | None
+    broker: AuditedGroupOffsets | None,
+    snapshot: OffsetsSnapshot | None,
 ) -> AuditedGroupOffsets | None:
     """The broker's offsets, or those of the snapshot if the broker has none, as after
     ``offsets.retention.minutes``."""
     if snapshot is None or (broker is not None and broker.offsets):
         return broker
     return AuditedGroupOffsets(snapshot.offsets, "snapshot", snapshot.at_us)
+
+
+def is_of(snapshot: OffsetsSnapshot | None, listed: SessionList | None) -> bool:
+    """Whether this snapshot and this list were made together. Sessions that began later may have
+    committed since, so only the offsets of the snapshot can be compared with the list."""
+    return snapshot is not None and listed is not None and listed.at_us == snapshot.at_us

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from asyncrevoke.audit.offsets import AuditedGroupOffsets
     from asyncrevoke.audit.results.audit_result import AuditResult
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.journal.session_list import SessionList
 
 _NEEDED = ("duckdb", "filelock", "jinja2", "numpy", "pyarrow", "xxhash")
 _SHOWN = 20
@@ -40,6 +41,14 @@ _SHOWN = 20
 class ReadingOptions:
     """How an audit reads."""
 
+    sessions: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file that lists all sessions that the group has had: sessions.json of "
+            "`asyncrevoke journal collect`, or an id in each line. Committed records that no "
+            "journal names are then lost, and a missing journal fails the audit."
+        ),
+    ] = None
     patience: Annotated[
         float, typer.Option(help="Seconds without progress after which reading a topic fails.")
     ] = 30.0
@@ -51,6 +60,13 @@ class ReadingOptions:
             " goes to a temporary folder. Default: most of the machine's memory.",
         ),
     ] = None
+
+    @property
+    def listed(self) -> SessionList | None:
+        """The list of sessions. Raises ConfigError."""
+        from asyncrevoke.journal.session_list import SessionList
+
+        return None if self.sessions is None else SessionList.read(self.sessions)
 
     @property
     def limit(self) -> int | None:
@@ -106,7 +122,9 @@ def audit(
         config = connection.config()
         patience, limit, topics = reading.patience, reading.limit, results or ()
         audited = asyncio.run(
-            audit_topic(path, topic, config, group, settings, patience, limit, topics)
+            audit_topic(
+                path, topic, config, group, settings, patience, limit, topics, reading.listed
+            )
         )
     _print_result(audited, out, as_json=as_json)
     raise typer.Exit(audited.status.exit_code)
@@ -121,9 +139,11 @@ async def audit_topic(
     patience: float,
     memory_limit: int | None = None,
     results: Sequence[str] = (),
+    listed: SessionList | None = None,
 ) -> AuditResult:
     """Read and compare the journal, the topic and those of ``results``. ``memory_limit``: bytes for
-    the journal's rows, at most half of it, and the comparison. Raises AsyncRevokeError."""
+    the journal's rows, at most half of it, and the comparison. ``listed``: all sessions of the
+    group. Raises AsyncRevokeError."""
     from asyncrevoke.audit import local_engine
     from asyncrevoke.audit.audited_group import isolation_level_of
     from asyncrevoke.audit.topic.topic import Topic
@@ -132,7 +152,7 @@ async def audit_topic(
     rows_limit = None if memory_limit is None else memory_limit // 2
     content = read_journal(path, rows_limit)
     name, sessions = local_engine.group_and_sessions(content, topic, group)
-    offsets = None if name is None else await _group_offsets(path, config, name, topic)
+    offsets = None if name is None else await _group_offsets(path, config, name, topic, listed)
     if offsets is not None and any(state.live for state in sessions):
         # Read again: live sessions write rows to disk before they commit, so the rows of each
         # commit read above exist now.
@@ -152,6 +172,7 @@ async def audit_topic(
         settings=settings,
         memory_limit=memory_limit,
         results=published,
+        listed=listed,
     )
     # The audit copies the rows, and then needs the memory of these.
     del content
@@ -159,15 +180,17 @@ async def audit_topic(
 
 
 async def _group_offsets(
-    path: Path, config: ConsumerConfig, group: str, topic: str
+    path: Path, config: ConsumerConfig, group: str, topic: str, listed: SessionList | None
 ) -> AuditedGroupOffsets | None:
     """The broker's committed offsets, or those of a collected journal's snapshot. None, after a
     line on stderr, if neither has any."""
-    from asyncrevoke.audit.offsets import known_offsets, read_group_offsets
+    from asyncrevoke.audit.offsets import is_of, known_offsets, read_group_offsets
     from asyncrevoke.client.groups.errors import GroupsError
     from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
 
     snapshot = read_snapshot(path, group, topic)
+    if is_of(snapshot, listed):
+        return known_offsets(None, snapshot)
     try:
         return known_offsets(await read_group_offsets(config, group, topic), snapshot)
     except GroupsError as error:

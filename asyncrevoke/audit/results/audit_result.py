@@ -145,7 +145,8 @@ class AuditResult(NamedTuple):
     ``attempts`` and ``done`` count rows of the journal and records that were done; ``read`` counts
     records of the topic. ``exact_ranges`` were compared record by record. ``group_offsets`` are the
     committed offsets; None if they were not compared. ``spans`` are rows of partition, session,
-    start and end of ownership (None: still owned). ``latency`` has the durations of calls in
+    start and end of ownership (None: still owned). ``vouched``: a list of all sessions was
+    compared with the journals. ``latency`` has the durations of calls in
     seconds by quantile; ``latency_by_time`` has rows of time, median and p99. ``results`` are the
     topics of results that were compared.
     """
@@ -166,11 +167,13 @@ class AuditResult(NamedTuple):
     latency: dict[str, float]
     latency_by_time: list[tuple[int, float, float]]
     results: tuple[ComparedResults, ...] = ()
+    vouched: bool = False
 
 
 def merged(group: AuditedGroup, parts: Sequence[PartialAudit]) -> AuditResult:
     """The result of audits that together compared all partitions, each partition in one of them."""
     anomalies = [
+        *_missing_journals(group),
         *_gaps_of(group.sessions),
         *sorted(_distinct(gap for part in parts for gap in part.gaps), key=_order),
         *sorted((anomaly for part in parts for anomaly in part.anomalies), key=_order),
@@ -192,6 +195,7 @@ def merged(group: AuditedGroup, parts: Sequence[PartialAudit]) -> AuditResult:
         sorted((span for part in parts for span in part.spans), key=itemgetter(0, 2)),
         quantiles(durations),
         quantiles_by_time(durations, intervals_of(group.sessions)),
+        vouched=group.vouched is not None,
     )
 
 
@@ -214,6 +218,14 @@ def _distinct(gaps: Iterable[Anomaly]) -> Iterator[Anomaly]:
         elif key not in found:
             found.add(key)
             yield gap
+
+
+def _missing_journals(group: AuditedGroup) -> list[Anomaly]:
+    absent = () if group.vouched is None else group.vouched.absent
+    return [
+        Anomaly(AnomalyKind.JOURNAL_MISSING, sessions=(name,), evidence={"reason": reason})
+        for name, reason in absent
+    ]
 
 
 def _gaps_of(sessions: Sequence[SessionState]) -> list[Anomaly]:

@@ -66,6 +66,11 @@ def coverage_lines(audited: AuditResult) -> Iterator[str]:
         f"journals of {counted(found.sessions, 'session')}{times if found.sessions else ''}."
     )
     yield group_offsets_line(audited)
+    if audited.vouched:
+        yield (
+            "The journals were compared with a list of all sessions. If all of them are present, a "
+            "committed record that no journal names was lost."
+        )
     for topic, visible, written in audited.results:
         yield (
             f"Results in {topic}: {counted(visible, 'visible record')} and {written:,} in the "
@@ -94,7 +99,8 @@ def as_json(audited: AuditResult) -> dict[str, Any]:
     if known is not None:
         offsets = {str(part): offset for part, offset in sorted(known.offsets.items())}
         compared = {"source": known.source, "at_us": known.at_us, "offsets": offsets}
-    return {**coverage_of(audited)._asdict(), "group_offsets": compared}
+    facts = {"group_offsets": compared, "vouched": audited.vouched}
+    return {**coverage_of(audited)._asdict(), **facts}
 
 
 def shown_time(us: int | None) -> str:

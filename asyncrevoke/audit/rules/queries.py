@@ -92,11 +92,12 @@ class Rules:
             self._parts["of_whole_pairs"] = compose("{whole} {other}", whole=whole, other=other)
 
     def _may_be_missing(
-        self, part: LiteralString, off: LiteralString, at: LiteralString
+        self, part: LiteralString, off: LiteralString, at: LiteralString, *, vouched: bool = False
     ) -> Sql | None:
         terms = self._parameters
+        unaccounted = terms.unaccounted and not vouched
         return may_be_missing(
-            part, off, at, terms.skew_us, incomplete=terms.incomplete, unaccounted=terms.unaccounted
+            part, off, at, terms.skew_us, incomplete=terms.incomplete, unaccounted=unaccounted
         )
 
     def _rule(
@@ -141,7 +142,8 @@ class Rules:
         def never_done(which: Text) -> Sql:
             return compose("{found} WHERE {which}", found=found, which=which)
 
-        missing = self._may_be_missing("n.part", "n.off", "n.at_us")
+        vouched = self._parameters.vouched
+        missing = self._may_be_missing("n.part", "n.off", "n.at_us", vouched=vouched)
         return {
             **absence_rules(never_done, sought, missing),
             AnomalyKind.SOUGHT_PAST: never_done(sought),

@@ -21,7 +21,8 @@ class RuleParameters(NamedTuple):
     ``nulls``: records with null keys are ordered, too. ``keyless``: some sessions have no hashes of
     keys although the order is by key; the rules then use the keys of the topic, if ``keys`` says
     that they are known. ``incomplete``: rows of some sessions are missing. ``unaccounted``: no
-    journal accounts for some committed offsets.
+    journal accounts for some committed offsets. ``vouched``: the journals of all sessions are
+    present, so a record in these offsets without a row was not handled.
     """
 
     skew_us: int
@@ -33,6 +34,7 @@ class RuleParameters(NamedTuple):
     keys: bool = True
     incomplete: bool = False
     unaccounted: bool = False
+    vouched: bool = False
 
 
 _SOUGHT: Final = """

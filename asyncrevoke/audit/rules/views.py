@@ -37,13 +37,18 @@ SUMMED = 2**40 - 1
 
 
 def views(
-    stall_us: int, hashless: Sequence[int] = (), *, incomplete: bool = False
+    stall_us: int,
+    hashless: Sequence[int] = (),
+    *,
+    incomplete: bool = False,
+    vouched: bool = False,
 ) -> dict[str, Text]:
     """The tables that need no records of the topic. Each uses only tables before it. In the
-    partitions ``hashless``, some records have no hashes. ``incomplete``: rows are missing."""
+    partitions ``hashless``, some records have no hashes. ``incomplete``: rows are missing.
+    ``vouched``: offsets that no journal accounts for are compared, too."""
     return {
         **_events(incomplete=incomplete),
-        **_offsets(hashless, incomplete=incomplete),
+        **_offsets(hashless, incomplete=incomplete, vouched=vouched),
         **_handovers(stall_us),
     }
 
@@ -129,7 +134,7 @@ _WINDOWS = """
 """
 
 
-def _offsets(hashless: Sequence[int], *, incomplete: bool) -> dict[str, Text]:
+def _offsets(hashless: Sequence[int], *, incomplete: bool, vouched: bool) -> dict[str, Text]:
     """The offsets that were handled, done and committed."""
     in_log = "done AND off >= log_lo AND off < log_hi"
     return {
@@ -156,10 +161,11 @@ def _offsets(hashless: Sequence[int], *, incomplete: bool) -> dict[str, Text]:
             """
             SELECT part, min(off) AS lo
             FROM (SELECT part, off FROM spans WHERE off IS NOT NULL
-                  UNION ALL SELECT part, lo AS off FROM buckets {unassigned})
+                  UNION ALL SELECT part, lo AS off FROM buckets {unassigned} {unaccounted})
             GROUP BY part
         """,
             unassigned=_UNASSIGNED if incomplete else "",
+            unaccounted="UNION ALL SELECT part, lo AS off FROM unaccounted" if vouched else "",
         ),
         # The first commit that covers an offset: for offsets from ``above`` on, before ``beyond``.
         "covers": """

@@ -25,6 +25,7 @@ from asyncrevoke.journal.format.schema import VERSION
 from asyncrevoke.journal.format.sealed import About, SealedFile
 from asyncrevoke.journal.segments import SEALED, problem_of_piece, read_piece
 from asyncrevoke.journal.session_id import SessionId
+from asyncrevoke.journal.session_list import ListedSession, write_session_list
 from asyncrevoke.journal.topic.offsets_snapshot import write_snapshot
 from asyncrevoke.replays.ranges.range_consumer import RangeConsumer, consumer_of
 from asyncrevoke.replays.ranges.reader import Reader
@@ -59,6 +60,7 @@ class CollectedFolder:
         self._open: OrderedDict[SessionId, SealedFile] = OrderedDict()
         self._segments: dict[SessionId, int] = {}
         self._known: dict[SessionId, RowRanges] = {}
+        self._groups: dict[SessionId, str | None] = {}
         self.rows = 0
         self.groups: set[str] = set()
 
@@ -66,6 +68,13 @@ class CollectedFolder:
     def sessions(self) -> int:
         """The number of sessions of which rows were written."""
         return len(self._known)
+
+    def listed(self) -> dict[str, ListedSession]:
+        """The sessions, each with its group and its number of rows."""
+        return {
+            name: ListedSession(self._groups[name], known.count)
+            for name, known in self._known.items()
+        }
 
     def begin(self) -> None:
         """Create the folder."""
@@ -92,6 +101,7 @@ class CollectedFolder:
         if not known.add(first, end):
             return False
         group = content.batches[0].column("group")[0].as_py()
+        self._groups.setdefault(name, group)
         if isinstance(group, str) and len(self.groups) < _MOST_GROUPS:
             self.groups.add(group)
         file = self._file_of(name)
@@ -134,6 +144,11 @@ class RowRanges:
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._ends: list[int] = []
+
+    @property
+    def count(self) -> int:
+        """How many numbers were added."""
+        return sum(self._ends) - sum(self._firsts)
 
     def add(self, first: int, end: int) -> bool:
         """Add the numbers from ``first`` up to, not including, ``end``. Returns False if one of
@@ -193,7 +208,7 @@ async def collect(
     Reads the topic up to its end at the time of the call. With ``committed_by``, it then requests
     the committed offsets of the journals' groups, writes them into the folder, and reads up to the
     new end of the topic: a commit is sent only after its rows are in the topic. ``config`` has the
-    connection options.
+    connection options. Last, it writes the list of all sessions.
 
     Counts, but does not write, incomplete pieces, repeated rows, and pieces with invalid session
     ids. Raises ConfigError if the topic does not exist or the folder is not empty, and JournalError
@@ -203,6 +218,7 @@ async def collect(
         raise ConfigError(f"{folder} is not empty: use a new folder")
     collected = CollectedFolder(folder, max_sessions)
     invalid = 0
+    at = time.time_ns() // 1000
     try:
         partitions = await _partitions(topic, config)
         options = replace(config, group_id=None, isolation_level="read_committed")
@@ -218,6 +234,7 @@ async def collect(
                     invalid += value is None or not collected.take(value)
                 await asyncio.to_thread(write_snapshot, folder, at, committed)
         collected.seal()
+        await asyncio.to_thread(write_session_list, folder, at, collected.listed())
     except (ConfigError, JournalError):
         raise
     except AsyncRevokeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
@@ -78,6 +78,9 @@ def checked_journal(
     found = find_files(spark, journal)
     checked = check_files(spark, found)
     known = with_checks(overview_of(checked.summaries, live_sessions(journal)), checked)
+    # Spark reads no row of an empty file.
+    folders = frozenset(PurePosixPath(name).parent.name for name in (*found.sealed, *found.logs))
+    known = known._replace(without_rows=folders - {state.name for state in known.sessions})
     files = found.without(checked.damaged)
     return CheckedJournal(spark, known, rows_of_files(spark, files), files)
 

@@ -56,10 +56,11 @@ class Summary(NamedTuple):
 
 class Overview(NamedTuple):
     """The sessions of a journal, their (topic, group) pairs, and the facts of each pair's TOPIC
-    rows."""
+    rows. ``without_rows`` are the ids of sessions of which there are files, but no rows."""
 
     sessions: tuple[SessionState, ...]
     topics: Mapping[tuple[str, str | None], frozenset[str]]
+    without_rows: frozenset[str] = frozenset()
 
 
 def summary_of(batch: RecordBatch) -> Summary:

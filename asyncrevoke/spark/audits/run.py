@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack, cast
 
@@ -17,9 +17,16 @@ from asyncrevoke.audit.audited_group import (
     handler_order_of,
     isolation_level_of,
     sessions_of_group,
+    vouched_sessions,
 )
 from asyncrevoke.audit.errors import TopicError
-from asyncrevoke.audit.offsets import AuditedGroupOffsets, Bounds, known_offsets, read_group_offsets
+from asyncrevoke.audit.offsets import (
+    AuditedGroupOffsets,
+    Bounds,
+    is_of,
+    known_offsets,
+    read_group_offsets,
+)
 from asyncrevoke.audit.results.audit_result import AuditResult, PartialAudit, merged
 from asyncrevoke.audit.results.report import write_report
 from asyncrevoke.client import log_events
@@ -29,6 +36,7 @@ from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.journal.errors import DamagedJournalError
+from asyncrevoke.journal.session_list import SessionList
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.audits.journal import CheckedJournal, checked_journal
 from asyncrevoke.spark.audits.packed_rows import PackRows
@@ -102,6 +110,11 @@ class AuditOptions(TypedDict, total=False):
     memory_limit: int
     """Bytes of memory for the rows and the comparison in each task (512 MiB), at least 128 MiB. The
     rest goes to a temporary folder of the task's machine."""
+    sessions: str | os.PathLike[str] | Collection[str] | None
+    """All sessions that the group has had: their ids, or the path of a file on this machine that
+    lists them (``sessions.json`` of ``asyncrevoke journal collect``, or an id in each line).
+    Committed records that no journal names are then lost, and a missing journal fails the audit.
+    None (default): the journals of some sessions may be missing."""
 
 
 def audit(
@@ -138,9 +151,9 @@ def audit(
     Spark moves the rows of each partition to one task, which audits the partition with DuckDB: the
     workers need the extra ``spark``.
 
-    Raises ConfigError, also if a topic that was given as ``"dense"`` has gaps or ``memory_limit``
-    is too low, TopicError if the topic cannot be read, and DamagedJournalError if a file changed
-    during the audit.
+    Raises ConfigError, also if a topic that was given as ``"dense"`` has gaps, ``memory_limit`` is
+    too low or ``sessions`` lacks a session of the group, TopicError if the topic cannot be read,
+    and DamagedJournalError if a file changed during the audit.
     """
     check_spark(more=["duckdb"])
     from pyspark.errors import PySparkException
@@ -173,19 +186,23 @@ def _audit(
     if limit < _LEAST_MEMORY:
         raise ConfigError(f"memory_limit={limit} bytes is too low: a task needs {_LEAST_MEMORY}")
     name = _topic_of(source, topic)
+    listed = _listed(settings.get("sessions"))
     checked = checked_journal(spark, journal)
     group = group_of(checked.overview.topics, name, group)
     states = sessions_of_group(checked.overview.sessions, group)
     offsets = _group_offsets(source, bootstrap, name, group)
     if group is not None and isinstance(journal, (str, os.PathLike)):
-        offsets = known_offsets(offsets, read_snapshot(spark, journal, group, name))
+        snapshot = read_snapshot(spark, journal, group, name)
+        offsets = known_offsets(None if is_of(snapshot, listed) else offsets, snapshot)
     if any(s.live for s in states):
         # Read again: live sessions write rows to disk before they commit, so the rows of each
         # commit read above exist now.
         checked = checked_journal(spark, journal)
         states = sessions_of_group(checked.overview.sessions, group)
     orders = handler_order_of(checked.overview.topics[name, group], states)
-    audited = AuditedGroup(name, group, states, orders, offsets, _settings(settings))
+    names = {state.name for state in checked.overview.sessions} | checked.overview.without_rows
+    vouched = vouched_sessions(listed, names, states, group)
+    audited = AuditedGroup(name, group, states, orders, offsets, _settings(settings), vouched)
     level = isolation_level_of(states, offsets)
     if isinstance(source, str):
         brokers = _brokers_of_dense(source, bootstrap)
@@ -198,6 +215,14 @@ def _audit(
         return _compared(checked, audited, broker_records(options, compacted=compacted), limit)
     records = RecordsFrame(source.where(source["topic"] == name), compacted=compacted is True)
     return _compared(checked, audited, records.reader, limit, records)
+
+
+def _listed(sessions: str | os.PathLike[str] | Collection[str] | None) -> SessionList | None:
+    if sessions is None:
+        return None
+    if isinstance(sessions, (str, os.PathLike)):
+        return SessionList.read(sessions)
+    return SessionList.of(sessions)
 
 
 def _settings(options: AuditOptions) -> AuditSettings:

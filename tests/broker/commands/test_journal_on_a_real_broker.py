@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from asyncrevoke.client.groups.cluster import GroupsClient
 from asyncrevoke.client.groups.observer import committed_offsets
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.journal.reading import read_journal
+from asyncrevoke.journal.session_list import SessionList
 from asyncrevoke.journal.topic.collecting import collect
 from asyncrevoke.journal.topic.offsets_snapshot import read_snapshot
 
@@ -313,6 +315,35 @@ async def test_the_audit_command_reports_a_lost_record_by_its_exit_code(
     assert "FAIL" in (tmp_path / "out" / "report.html").read_text()
 
 
+async def test_the_audit_command_fails_if_a_listed_journal_is_missing(
+    kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
+) -> None:
+    servers, journal = kafka_broker.bootstrap_servers, tmp_path / "journal"
+    for last in (10, 20):
+        await produce(servers, kafka_topic, 10)
+        await finish(servers, kafka_topic, journal, last)
+    states = sorted(read_journal(journal).sessions, key=lambda state: state.began_us or 0)
+    ids = [state.name for state in states]
+    command = [sys.executable, "-m", "asyncrevoke", "audit", str(journal), "--json"]
+    options = ["--topic", kafka_topic, "--bootstrap-servers", servers]
+
+    async def run(*names: str) -> tuple[int, set[str]]:
+        (tmp_path / "sessions").write_text("\n".join(names))
+        more = ["--sessions", str(tmp_path / "sessions")] if names else []
+        process = await asyncio.to_thread(
+            subprocess.run, [*command, *options, *more], capture_output=True, text=True, timeout=60
+        )
+        anomalies: list[Any] = json.loads(process.stdout or '{"anomalies": []}')["anomalies"]
+        return process.returncode, {anomaly["kind"] for anomaly in anomalies}
+
+    assert await run(*ids) == (0, set())
+    assert await run(ids[0]) == (2, set())
+    shutil.rmtree(journal / ids[1])
+    assert await run() == (3, {"journal_gap", "not_recorded"})
+    assert await run(ids[0]) == (1, {"journal_gap", "lost"})
+    assert await run(*ids) == (1, {"journal_missing", "journal_gap", "not_recorded"})
+
+
 async def test_an_open_transaction_ends_the_audit_with_an_error(
     kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> None:
@@ -367,6 +398,10 @@ async def test_a_journal_in_a_topic_is_collected_and_audited(
     assert result.done == COUNT
     assert result.status == "INCONCLUSIVE"
     assert {a.kind for a in result.anomalies} <= {"redelivery", "journal_gap"}
+    listed = SessionList.read(tmp_path / "all" / "sessions.json")
+    assert {(s.name, s.rows) for s in result.sessions} == {
+        (name, session.rows) for name, session in listed.sessions.items()
+    }
     with pytest.raises(ConfigError, match="is not empty: use a new folder"):
         await collect(sink, tmp_path / "all", config)
     with pytest.raises(ConfigError, match="no topic 'nothing'"):

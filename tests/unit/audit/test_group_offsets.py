@@ -17,15 +17,19 @@ from unit.journal.written_journal import (
     at,
     clean_run,
     found,
+    lost_rows,
+    session_id,
 )
 
 from asyncrevoke.audit import comparison
 from asyncrevoke.audit.local_engine import audit
 from asyncrevoke.audit.offsets import AuditedGroupOffsets
 from asyncrevoke.audit.results.report import as_html, as_json, coverage_lines
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.journal.format.schema import CallOutcome, RowKind
 from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.entries import Fact
+from asyncrevoke.journal.session_list import ListedSession, SessionList
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,13 +45,15 @@ def audited(
     *members: JournalMember,
     committed: int | None = None,
     topic: JournalledTopic | None = None,
+    listed: SessionList | None = None,
 ) -> AuditResult:
     """Audit the journals of these members. The broker has this committed offset, if it is asked."""
     for member in members:
         member.write(folder)
     offsets = None if committed is None else AuditedGroupOffsets({0: committed}, "broker", LATER)
     source: Any = topic or JournalledTopic()
-    return asyncio.run(audit(read_journal(folder), source, TOPIC, group_offsets=offsets))
+    auditing = audit(read_journal(folder), source, TOPIC, group_offsets=offsets, listed=listed)
+    return asyncio.run(auditing)
 
 
 @pytest.fixture(params=[False, True], ids=["record by record", "by fingerprints"], autouse=True)
@@ -254,3 +260,100 @@ def test_the_report_says_what_was_covered(tmp_path: Path) -> None:
     }
     assert covered in as_html(result)
     assert {state.name for state in result.sessions} == {A, B}
+
+
+def listed(*names: str, rows: int | None = None) -> SessionList:
+    """A list of these members' sessions, each of which has so many rows."""
+    return SessionList({session_id(name): ListedSession("billing", rows) for name in names})
+
+
+@pytest.mark.parametrize(("without", "first", "last"), [("a", 0, 29), ("b", 30, 59), ("c", 60, 99)])
+def test_with_a_list_of_all_sessions_records_that_no_journal_names_are_lost(
+    tmp_path: Path, without: str, first: int, last: int
+) -> None:
+    three_members(tmp_path, without=without)
+    present = listed(*{"a", "b", "c"} - {without})
+    result = audited(tmp_path, committed=RECORDS, listed=present)
+    assert result.status == "FAIL"
+    assert found(result) == [("journal_gap", first, last), ("lost", first, last)]
+    assert "a list of all sessions" in as_html(result)
+
+
+def test_a_partition_that_no_journal_names_is_compared_with_a_list_of_all_sessions(
+    tmp_path: Path,
+) -> None:
+    topic = JournalledTopic()
+    topic.logs[1] = topic.logs[0]
+    offsets = AuditedGroupOffsets({0: RECORDS, 1: 20}, "broker", LATER)
+    for member in clean_run():
+        member.write(tmp_path)
+    content = read_journal(tmp_path)
+    source: Any = topic
+    for names, status in ((None, "INCONCLUSIVE"), (listed("a", "b"), "FAIL")):
+        auditing = audit(content, source, TOPIC, group_offsets=offsets, listed=names)
+        result = asyncio.run(auditing)
+        assert result.status == status
+        lost = [a[2:5] for a in result.anomalies if a.kind == "lost"]
+        assert lost == ([] if names is None else [(1, 0, 19)])
+
+
+def test_a_listed_session_without_a_journal_fails_the_audit(tmp_path: Path) -> None:
+    three_members(tmp_path, without="b")
+    result = audited(tmp_path, committed=RECORDS, listed=listed("a", "b", "c"))
+    assert result.status == "FAIL"
+    # Its journal may have a row for these records.
+    assert found(result) == [
+        ("journal_missing", None, None),
+        ("journal_gap", 30, 59),
+        ("not_recorded", 30, 59),
+    ]
+    assert result.anomalies[0].sessions == (B,)
+
+
+def test_a_listed_session_with_fewer_rows_fails_the_audit(tmp_path: Path) -> None:
+    members = clean_run()
+    result = audited(tmp_path, *members, committed=RECORDS, listed=listed("a", "b", rows=57))
+    assert result.status == "PASS"
+    result = audited(tmp_path, committed=RECORDS, listed=listed("a", "b", rows=58))
+    assert result.status == "FAIL"
+    assert [kind for kind, *_ in found(result)] == ["journal_missing"] * 2
+    assert result.anomalies[0].evidence["reason"] == "it has 57 of the 58 rows of the list"
+
+
+def test_a_damaged_journal_stays_inconclusive_with_a_list_of_all_sessions(tmp_path: Path) -> None:
+    for member in clean_run():
+        member.write(tmp_path)
+    lost_rows(tmp_path / A, 20, 40)
+    result = audited(tmp_path, committed=RECORDS, listed=listed("a", "b", rows=57))
+    assert result.status == "INCONCLUSIVE"
+    assert {kind for kind, *_ in found(result)} == {"journal_gap", "not_recorded"}
+
+
+def test_a_list_of_sessions_changes_nothing_where_all_is_accounted_for(tmp_path: Path) -> None:
+    result = audited(tmp_path, *clean_run(), committed=RECORDS, listed=listed("a", "b"))
+    assert (result.status, found(result)) == ("PASS", [])
+    assert as_json(result)["vouched"] is True
+
+
+def test_a_session_of_another_group_may_be_listed(tmp_path: Path) -> None:
+    both = listed("a", "b")
+    other = {session_id("d"): ListedSession("other", 5)}
+    result = audited(
+        tmp_path, *clean_run(), committed=RECORDS, listed=SessionList({**both.sessions, **other})
+    )
+    assert (result.status, found(result)) == ("PASS", [])
+
+
+def test_a_list_that_lacks_a_session_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"1 session of group 'billing' .* lacks, first {B}"):
+        audited(tmp_path, *clean_run(), committed=RECORDS, listed=listed("a"))
+
+
+def test_a_completion_map_of_a_member_that_no_list_names_tells_what_is_lost(tmp_path: Path) -> None:
+    a, b = clean_run()
+    for offset in (60, 61):
+        del b.attempts[offset]
+    skipped = b.fact(RowKind.SKIPPED, b.begin[1].at, None, 2)
+    b.begin.append(skipped._replace(facts='{"runs": [[60, 62]]}'))
+    result = audited(tmp_path, a, b, committed=RECORDS, listed=listed("a", "b"))
+    assert found(result) == [("journal_gap", 60, 61), ("lost", 60, 61)]

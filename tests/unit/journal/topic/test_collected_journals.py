@@ -17,6 +17,7 @@ from asyncrevoke.journal.reading import read_journal
 from asyncrevoke.journal.recording.encoding import encode
 from asyncrevoke.journal.recording.entries import Attempts, Entry, Fact
 from asyncrevoke.journal.segments import JournalSession, sessions
+from asyncrevoke.journal.session_list import ListedSession, SessionList
 from asyncrevoke.journal.topic import collecting
 from asyncrevoke.journal.topic.collecting import Collected, CollectedFolder, RowRanges, collect
 from asyncrevoke.journal.topic.kafka_sink import pieces
@@ -100,6 +101,16 @@ def test_only_rows_that_were_not_there_before_are_collected(
     assert found == (1, 41, 4)
     (state,) = read_journal(tmp_path / "collected").sessions
     assert (state.rows, state.missing, state.damaged) == (41, (), ())
+
+
+def test_the_sessions_of_a_topic_are_listed_with_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "collected"
+    collected(monkeypatch, folder, piece(A), piece(B, 11), piece(A, 11), piece("a"), piece(A))
+    listed = SessionList.read(folder / "sessions.json")
+    assert listed.sessions == {A: ListedSession("billing", 21), B: ListedSession("billing", 10)}
+    assert [state.rows for state in read_journal(folder).sessions] == [21, 10]
 
 
 @pytest.mark.parametrize(
