@@ -55,14 +55,17 @@ if TYPE_CHECKING:
         OffsetAndMetadata,
         OffsetAndTimestamp,
         PollResult,
+        ProducerHealth,
         Record,
         RunningHandler,
         TopicPartition,
         TransactionProgress,
         UnwrittenRecords,
     )
-    from asyncrevoke.client.producing.message import Message
-    from asyncrevoke.client.producing.producer import Producer
+    from asyncrevoke.client.producing.message import Message, Published
+    from asyncrevoke.client.producing.publishing.acknowledgement import Acknowledgement
+    from asyncrevoke.client.producing.publishing.producer import Producer
+    from asyncrevoke.client.producing.publishing.producer_probe import ProducerProbe
     from asyncrevoke.client.producing.transactions.producer_transaction import ProducerTransaction
     from asyncrevoke.client.runtime.arrow.arrow_steps import ArrowBatch
     from asyncrevoke.client.runtime.session.probe import Probe
@@ -87,6 +90,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INHERIT",
+    "Acknowledgement",
     "ArrowBatch",
     "AssignedPartition",
     "AsyncRevokeError",
@@ -132,8 +136,11 @@ __all__ = [
     "Probe",
     "Producer",
     "ProducerFencedError",
+    "ProducerHealth",
+    "ProducerProbe",
     "ProducerTransaction",
     "PublishError",
+    "Published",
     "RateLimit",
     "RebalanceListener",
     "Record",
@@ -159,6 +166,7 @@ _ERRORS = "asyncrevoke.client.errors"
 _MODEL = "asyncrevoke.client.model"
 _MODULES = {
     "INHERIT": "asyncrevoke.client.config.inherit",
+    "Acknowledgement": "asyncrevoke.client.producing.publishing.acknowledgement",
     "ArrowBatch": "asyncrevoke.client.runtime.arrow.arrow_steps",
     "AssignedPartition": "asyncrevoke.handlers.lifespans.assigned_partition",
     "BatchError": "asyncrevoke.handlers.policy.batch",
@@ -178,7 +186,10 @@ _MODULES = {
     "OffsetAndTimestamp": _MODEL,
     "Pause": "asyncrevoke.handlers.policy.retry",
     "PollResult": _MODEL,
-    "Producer": "asyncrevoke.client.producing.producer",
+    "Producer": "asyncrevoke.client.producing.publishing.producer",
+    "ProducerHealth": _MODEL,
+    "ProducerProbe": "asyncrevoke.client.producing.publishing.producer_probe",
+    "Published": "asyncrevoke.client.producing.message",
     "ProducerTransaction": "asyncrevoke.client.producing.transactions.producer_transaction",
     "Probe": "asyncrevoke.client.runtime.session.probe",
     "RateLimit": "asyncrevoke.handlers.policy.limits",

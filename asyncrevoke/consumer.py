@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config.inherit import Inherit
     from asyncrevoke.client.model import BrokerPattern
     from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
-    from asyncrevoke.client.producing.producer import ConsumerProducer, Producer
+    from asyncrevoke.client.producing.publishing.producer import ConsumerProducer, Producer
     from asyncrevoke.client.runtime.hooks.observers import Observer
     from asyncrevoke.client.runtime.session.entered_session import EnteredSession
     from asyncrevoke.client.runtime.session.session import Session
@@ -328,13 +328,14 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         replicas have the record. Raises IllegalStateError before the consumer is entered, and
         ConsumerClosedError afterwards.
         """
-        from asyncrevoke.client.producing.producer import ConsumerProducer
+        from asyncrevoke.client.producing.publishing.producer import ConsumerProducer
 
         session = self._not_closing(self._entered_in_any_group())
         records = self._handler_host.open_producer(session)
-        if self._producer is None or self._producer.records is not records:
+        if self._producer is None or self._producer.publisher.producer is not records:
             inside = session.membership if session.config.exactly_once else None
-            self._producer = ConsumerProducer(records, inside)
+            self._producer = ConsumerProducer(session, records, inside)
+            session.shutdown.publisher = self._producer.publisher
         return self._producer
 
     def transaction(self) -> BatchTransaction:

@@ -425,6 +425,11 @@ RESULTS_NOT_PUBLISHED = _warning(
     "partition offset count",
 )
 """`partition` and `offset` of the first."""
+RECORDS_NOT_PUBLISHED = _error(
+    "records were not published, and no call waits for them", "topic records reason in_doubt"
+)
+"""Of `publish_soon`. The next `flush`, or closing, raises the error. With `in_doubt` they may have
+been written."""
 RESULTS_LOST = _warning("handler returned a value; results without publish_to are lost", "handler")
 """The first call of a handler without a return annotation."""
 HALF_OF_MAX_HANDLER_TIME = _warning(

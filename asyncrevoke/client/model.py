@@ -219,6 +219,29 @@ class Health(NamedTuple):
     share: ShareHealth | None = None
 
 
+class ProducerHealth(NamedTuple):
+    """The state of a producer.
+
+    ``queued_records`` with ``queued_bytes`` are neither acknowledged nor have failed; further ones
+    wait when there are ``buffer_memory`` bytes. ``oldest_seconds`` is how long the first of them
+    has been queued, None without one. ``waiting_calls`` wait for their topic or for memory.
+    ``failing_seconds`` is the time since requests have failed without a response from any broker in
+    between, None if the last one got a response; ``last_failure`` is why the last request failed
+    that was sent again. ``unreceived_errors`` counts records that have failed and whose error no
+    call has received: the next ``flush`` raises it. ``error`` has ended the producer.
+    """
+
+    queued_records: int
+    queued_bytes: int
+    buffer_memory: int
+    oldest_seconds: float | None
+    waiting_calls: int
+    failing_seconds: float | None
+    last_failure: str
+    unreceived_errors: int
+    error: Exception | None
+
+
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One record, with the attributes of aiokafka's ``ConsumerRecord``.
 

@@ -24,7 +24,7 @@ from asyncrevoke.client.errors import AsyncRevokeError, IllegalStateError
 from asyncrevoke.client.groups.cluster import GroupsClient, check
 from asyncrevoke.client.groups.errors import BrokerUnavailableError, CoordinatorUnavailableError
 from asyncrevoke.client.model import GroupMetadata, TopicPartition
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.publishing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
 from asyncrevoke.client.producing.transactions.transaction import RecordsRefusedError
 from asyncrevoke.client.protocol.messages import (

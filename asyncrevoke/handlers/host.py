@@ -383,7 +383,9 @@ class HandlerHost:
             from asyncrevoke.client.producing.record_producer import RecordProducer
 
             observers = session.observers
-            counts = observers is not None and observers.wants("on_results_published")
+            counts = observers is not None and observers.wants_any(
+                "on_results_published", "on_publish_failed"
+            )
             self._producer = RecordProducer(
                 session.config,
                 session.requests,
@@ -396,11 +398,14 @@ class HandlerHost:
         return self._producer
 
     async def close_producer(self, session: EnteredSession) -> None:
-        """Close the producer. Results that are not acknowledged fail."""
+        """Close the producer. Results that are not acknowledged fail. Raises PublishError if no
+        call has received the error of a published record."""
         self._closed_session = session
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.aclose()
+        if session.shutdown.publisher is not None:
+            session.shutdown.publisher.raise_failures()
 
     def _lifespans(self, session: Session) -> PartitionLifespans | None:
         if self._open_lifespan is None:

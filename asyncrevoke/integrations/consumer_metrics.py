@@ -1,4 +1,4 @@
-"""The metrics of one consumer, independent of an exporter.
+"""The metrics of one consumer or producer, independent of an exporter.
 
 Counting costs a few operations per poll, or per turn of the event loop. Lag and records in flight
 are read from the consumer only when an exporter reads the metrics.
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.share.counts import ShareCounts
+from asyncrevoke.client.errors import ConsumerClosedError
 from asyncrevoke.client.runtime.hooks.observers import (
     EndedTransaction,
     HandledItem,
     Observed,
+    ObservedProducer,
     Observer,
 )
 from asyncrevoke.integrations import conventions as names
@@ -78,6 +80,8 @@ class ConsumerMetrics(Observer):
 
     def __init__(self) -> None:
         self._consumer: Observed | None = None
+        self._producer: ObservedProducer | None = None
+        self._is_of_producer = False
         self._of_consumer: Attributes = {}
         self._consumed: Counter[TopicPartition] = Counter()
         # By handler, topic and type of error, which is empty for calls that returned.
@@ -89,6 +93,8 @@ class ConsumerMetrics(Observer):
         self._failures: Counter[tuple[str, str, str]] = Counter()
         # By handler and topic.
         self._results: Counter[tuple[str, str]] = Counter()
+        # By topic and type of error.
+        self._unpublished: Counter[tuple[str, str]] = Counter()
         # The handlers and topics of calls that were in flight when somebody asked.
         self._called: dict[tuple[str, str], None] = {}
         # The topics to which records could not be written when somebody asked.
@@ -109,8 +115,9 @@ class ConsumerMetrics(Observer):
         self._loop_lag = Histogram(names.BUCKETS)
 
     def is_of_same_consumer(self, other: ConsumerMetrics) -> bool:
-        """Whether both are the metrics of one entered consumer."""
-        return self is other or (self._consumer is not None and self._consumer is other._consumer)
+        """Whether both are the metrics of one entered consumer or producer."""
+        seen = self._consumer or self._producer
+        return self is other or (seen is not None and seen is (other._consumer or other._producer))
 
     # --- hooks -----------------------------------------------------------------------------------
 
@@ -126,9 +133,15 @@ class ConsumerMetrics(Observer):
             names.CLIENT_ID: consumer.client_id,
         }
 
+    def on_producer_open(self, producer: ObservedProducer) -> None:
+        """Read gauges from this producer from now on."""
+        self._producer = producer
+        self._is_of_producer = True
+        self._of_consumer = {names.SYSTEM: "kafka", names.CLIENT_ID: producer.client_id}
+
     def on_close(self) -> None:
         """Stop reading gauges."""
-        self._consumer = None
+        self._consumer = self._producer = None
 
     def on_poll(self, batch: PollResult) -> None:
         """Count delivered records."""
@@ -162,6 +175,10 @@ class ConsumerMetrics(Observer):
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """Count acknowledged results."""
         self._results[handler, topic] += count
+
+    def on_publish_failed(self, topic: str, count: int, error: Exception) -> None:
+        """Count records that were not acknowledged."""
+        self._unpublished[topic, names.error_type(error)] += count
 
     def on_transaction(self, transaction: EndedTransaction) -> None:
         """Count a transaction."""
@@ -223,15 +240,12 @@ class ConsumerMetrics(Observer):
 
     def counters(self) -> Iterator[Reading]:
         """The counters and histograms."""
+        yield from self._published()
+        if self._is_of_producer:
+            return
         polled = {names.OPERATION: "poll"}
         consumed = [(self.of(polled, *tp), count) for tp, count in list(self._consumed.items())]
         yield names.CONSUMED, consumed
-        sent = [
-            (self.of({names.OPERATION: "send", names.HANDLER: handler}, topic), count)
-            for (handler, topic), count in list(self._results.items())
-        ]
-        if sent:
-            yield names.SENT, sent
         calls = [
             (self.of_calls(handler, topic) | {names.ERROR: error}, h.read())
             for (handler, topic, error), h in list(self._process.items())
@@ -264,6 +278,32 @@ class ConsumerMetrics(Observer):
         yield names.THROTTLE, [(self.of({}), self._throttles.read())]
         yield names.LOOP_LAG, [(self.of({}), self._loop_lag.read())]
 
+    def _published(self) -> Iterator[Reading]:
+        sent = [
+            (self.of({names.OPERATION: "send", names.HANDLER: handler}, topic), count)
+            for (handler, topic), count in list(self._results.items())
+        ]
+        if sent:
+            yield names.SENT, sent
+        failed = [
+            (self.of({names.ERROR: error}, topic), count)
+            for (topic, error), count in list(self._unpublished.items())
+        ]
+        if failed:
+            yield names.PUBLISH_FAILURES, failed
+
+    def _producer_gauges(self, producer: ObservedProducer) -> list[Reading]:
+        try:
+            health = producer.snapshot()
+        except (TimeoutError, ConsumerClosedError):
+            return []
+        of = self.of({})
+        return [
+            (names.QUEUED, [(of, health.queued_records)]),
+            (names.QUEUED_SIZE, [(of, health.queued_bytes)]),
+            (names.QUEUED_OLDEST, [(of, health.oldest_seconds or 0.0)]),
+        ]
+
     def _of_share_group(self, present: ShareCounts) -> Iterator[Reading]:
         counts = ShareCounts()
         counts.add(self._share_before)
@@ -294,7 +334,10 @@ class ConsumerMetrics(Observer):
         return readings
 
     def gauges(self) -> list[Reading]:
-        """The gauges, read from the consumer; empty if its event loop does not respond."""
+        """The gauges, read from the consumer or producer; empty if its event loop does not
+        respond."""
+        if self._producer is not None:
+            return self._producer_gauges(self._producer)
         if self._consumer is None:
             return []
         try:

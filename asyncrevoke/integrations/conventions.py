@@ -60,8 +60,30 @@ SENT: Final = Metric(
     "messaging.client.sent.messages",
     "counter",
     "{message}",
-    "Results that brokers have acknowledged.",
+    "Results and published records that brokers have acknowledged.",
     (OPERATION, TOPIC, HANDLER),
+)
+PUBLISH_FAILURES: Final = Metric(
+    "asyncrevoke.publish.failures",
+    "counter",
+    "{record}",
+    "Records that code outside of handlers has published and that were not acknowledged.",
+    (TOPIC, ERROR),
+)
+QUEUED: Final = Metric(
+    "asyncrevoke.producer.queued",
+    "gauge",
+    "{record}",
+    "Records of a producer that are neither acknowledged nor have failed.",
+)
+QUEUED_SIZE: Final = Metric(
+    "asyncrevoke.producer.queued.size", "gauge", "By", "Size of these records."
+)
+QUEUED_OLDEST: Final = Metric(
+    "asyncrevoke.producer.queued.oldest",
+    "gauge",
+    "s",
+    "How long the first of these records has been queued; 0 without one.",
 )
 PROCESS: Final = Metric(
     "messaging.process.duration",

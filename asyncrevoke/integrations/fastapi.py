@@ -11,8 +11,9 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.integrations.starlette import dashboard_routes, health_routes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
+    from asyncrevoke.client.producing.publishing.producer import Producer
     from asyncrevoke.consumer import Consumer
 
 
@@ -45,14 +46,21 @@ def consumer_lifespan(
 __all__ = ["consumer_lifespan", "dashboard_router", "health_router"]
 
 
-def health_router(*consumers: Consumer, max_handler_age: float | None = None) -> APIRouter:
+def health_router(
+    *consumers: Consumer,
+    max_handler_age: float | None = None,
+    producers: Sequence[Producer] = (),
+) -> APIRouter:
     """``GET /livez`` and ``GET /readyz``: 200, or 503 with the reasons; not in the OpenAPI schema.
 
-    All consumers have to be live, or ready; see ``Consumer.probe``. A handler without a
+    All consumers and ``producers`` have to be live, or ready; see ``Consumer.probe`` and
+    ``Producer.probe``. A handler without a
     ``max_handler_time`` may run for ``max_handler_age`` seconds, by default for ever. The responses
     name groups, states and partitions, and quote no error. Raises ConfigError.
     """
-    return APIRouter(routes=list(health_routes(*consumers, max_handler_age=max_handler_age)))
+    return APIRouter(
+        routes=list(health_routes(*consumers, max_handler_age=max_handler_age, producers=producers))
+    )
 
 
 def dashboard_router(

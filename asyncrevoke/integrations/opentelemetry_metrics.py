@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import CallbackOptions
 
-    from asyncrevoke.client.runtime.hooks.observers import Observed
+    from asyncrevoke.client.runtime.hooks.observers import Observed, ObservedProducer
 
 __all__ = ["OpenTelemetryMetrics"]
 
@@ -24,7 +24,8 @@ _instruments: WeakKeyDictionary[MeterProvider, _Instruments] = WeakKeyDictionary
 
 
 class OpenTelemetryMetrics(ConsumerMetrics):
-    """An observer for ``consumer.observe`` whose metrics go to ``meter_provider``.
+    """An observer for ``consumer.observe`` or ``producer.observe``; its metrics go to
+    ``meter_provider``.
 
     By default this is the global provider at the time when the consumer is entered. Counters and
     gauges are read when an exporter reads them, in its thread, which waits at most a second for the
@@ -40,6 +41,14 @@ class OpenTelemetryMetrics(ConsumerMetrics):
     def on_open(self, consumer: Observed) -> None:
         """Add the metrics to the meter."""
         super().on_open(consumer)
+        self._add()
+
+    def on_producer_open(self, producer: ObservedProducer) -> None:
+        """Add the metrics to the meter."""
+        super().on_producer_open(producer)
+        self._add()
+
+    def _add(self) -> None:
         provider = self._provider or get_meter_provider()
         shared = _instruments.get(provider)
         if shared is None:

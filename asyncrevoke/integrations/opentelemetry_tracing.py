@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from asyncrevoke.client.model import Record
-    from asyncrevoke.client.runtime.hooks.observers import EndedTransaction, Headers, Observed
+    from asyncrevoke.client.runtime.hooks.observers import (
+        EndedTransaction,
+        Headers,
+        Observed,
+        ObservedProducer,
+    )
 
 _ALL = 2**30
 # Multiplying by the golden ratio spreads neighbouring blocks.
@@ -84,7 +89,8 @@ _HEADERS = attrgetter("headers")
 
 
 class OpenTelemetryTracing(Tracer):
-    """An observer for ``consumer.observe`` that makes a span for each call of a handler.
+    """An observer for ``consumer.observe`` that makes a span for each call of a handler, and for
+    ``producer.observe`` one for each record.
 
     The parent of the span is the context in the record's headers, read by the application's
     propagator (W3C's ``traceparent`` by default). The span of a batch has no parent, and a link to
@@ -120,6 +126,15 @@ class OpenTelemetryTracing(Tracer):
 
     def on_open(self, consumer: Observed) -> None:
         """Read the application's propagator and tracer provider."""
+        self._open(consumer.client_id)
+        if consumer.group_id is not None:
+            self._attributes[names.GROUP] = consumer.group_id
+
+    def on_producer_open(self, producer: ObservedProducer) -> None:
+        """Read the application's propagator and tracer provider."""
+        self._open(producer.client_id)
+
+    def _open(self, client_id: str) -> None:
         provider = self._provider or get_tracer_provider()
         self._tracer = provider.get_tracer("asyncrevoke", schema_url=names.SCHEMA_URL)
         self._propagator = get_global_textmap()
@@ -128,14 +143,12 @@ class OpenTelemetryTracing(Tracer):
             names.SYSTEM: "kafka",
             names.OPERATION: "process",
             names.OPERATION_TYPE: "process",
-            names.CLIENT_ID: consumer.client_id,
+            names.CLIENT_ID: client_id,
         }
         self._attributes_of_sends = self._attributes | {
             names.OPERATION: "send",
             names.OPERATION_TYPE: "send",
         }
-        if consumer.group_id is not None:
-            self._attributes[names.GROUP] = consumer.group_id
 
     def wants(self, record: Record) -> bool:
         """Whether a record has a trace context, or a trace begins with it."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric as Family
 
-    from asyncrevoke.client.runtime.hooks.observers import Observed
+    from asyncrevoke.client.runtime.hooks.observers import Observed, ObservedProducer
 
 __all__ = ["PrometheusMetrics", "prometheus_name"]
 
@@ -32,7 +32,7 @@ _collectors: WeakKeyDictionary[CollectorRegistry, _Consumers] = WeakKeyDictionar
 
 
 class PrometheusMetrics(ConsumerMetrics):
-    """An observer for ``consumer.observe`` whose metrics are in ``registry``.
+    """An observer for ``consumer.observe`` or ``producer.observe``; ``registry`` has its metrics.
 
     ::
 
@@ -53,6 +53,14 @@ class PrometheusMetrics(ConsumerMetrics):
     def on_open(self, consumer: Observed) -> None:
         """Add the metrics to the registry."""
         super().on_open(consumer)
+        self._register()
+
+    def on_producer_open(self, producer: ObservedProducer) -> None:
+        """Add the metrics to the registry."""
+        super().on_producer_open(producer)
+        self._register()
+
+    def _register(self) -> None:
         collector = _collectors.get(self._registry)
         if collector is None:
             collector = _collectors[self._registry] = _Consumers()

@@ -10,33 +10,48 @@ from starlette.routing import Route
 from asyncrevoke.client.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
 
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.producing.publishing.producer import Producer
+    from asyncrevoke.client.producing.publishing.producer_probe import ProducerProbe
     from asyncrevoke.client.runtime.session.probe import Probe
     from asyncrevoke.consumer import Consumer
 
 
-def health_routes(*consumers: Consumer, max_handler_age: float | None = None) -> list[Route]:
+def health_routes(
+    *consumers: Consumer,
+    max_handler_age: float | None = None,
+    producers: Sequence[Producer] = (),
+) -> list[Route]:
     """``GET /livez`` and ``GET /readyz`` for an orchestrator: 200, or 503 with the reasons.
 
-    All consumers have to be live, or ready; see ``Consumer.probe``. A handler without a
+    All consumers and ``producers`` have to be live, or ready; see ``Consumer.probe`` and
+    ``Producer.probe``. A handler without a
     ``max_handler_time`` may run for ``max_handler_age`` seconds, by default for ever. The responses
     name groups, states and partitions, and quote no error. Raises ConfigError.
     """
-    if not consumers:
+    if not consumers and not producers:
         raise ConfigError("there is no consumer to ask: health_routes(consumer)")
     if max_handler_age is not None and max_handler_age <= 0:
         raise ConfigError(f"max_handler_age={max_handler_age}: seconds above 0, or None")
 
-    def route(name: str, fine: Callable[[Probe], bool]) -> Route:
+    def route(name: str, fine: Callable[[Probe | ProducerProbe], bool]) -> Route:
         async def respond(_request: Request) -> JSONResponse:
             probes = [consumer.probe(max_handler_age=max_handler_age) for consumer in consumers]
-            ok = all(map(fine, probes))
+            of_producers = [producer.probe() for producer in producers]
+            every: list[Probe | ProducerProbe] = [*probes, *of_producers]
+            ok = all(map(fine, every))
+            found: dict[str, object] = {
+                "ok": ok,
+                "consumers": [probe.details() for probe in probes],
+            }
+            if of_producers:
+                found["producers"] = [probe.details() for probe in of_producers]
             return JSONResponse(
-                {"ok": ok, "consumers": [probe.details() for probe in probes]},
+                found,
                 status_code=200 if ok else 503,
                 headers={"Cache-Control": "no-store"},
             )

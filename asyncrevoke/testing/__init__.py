@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from asyncrevoke.client.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from asyncrevoke.client.producing.message import Published
     from asyncrevoke.testing.broker_consumer import BrokerConsumer
     from asyncrevoke.testing.calls import Call, NotHandled
-    from asyncrevoke.testing.cluster import Published
     from asyncrevoke.testing.harness import TestConsumer
 
 __all__ = ["BrokerConsumer", "Call", "NotHandled", "Published", "TestConsumer"]

@@ -18,11 +18,12 @@ from asyncrevoke.client.groups.requests import DeleteGroupsRequest
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.client.producing.delivery import CompleteDelivery
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.message import Published
+from asyncrevoke.client.producing.publishing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.runtime.session.open_session import config_override
 from asyncrevoke.consumer import Consumer
 from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
-from asyncrevoke.testing.cluster import Published, encode, encode_headers
+from asyncrevoke.testing.cluster import encode, encode_headers
 from asyncrevoke.testing.harness import forget
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from aiokafka.partitioner import DefaultPartitioner
@@ -11,6 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from asyncrevoke.client.groups.configs import DescribeConfigsRequest
 from asyncrevoke.client.model import Record, TopicPartition
+from asyncrevoke.client.producing.message import Published
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
     ProduceRequest,
@@ -68,14 +69,6 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.group_state import Reply
 
 Headers = tuple[tuple[str, bytes | None], ...]
-
-
-class Published(NamedTuple):
-    """The position of a written record."""
-
-    topic: str
-    partition: int
-    offset: int
 
 
 class WrittenLog(PartitionLog):

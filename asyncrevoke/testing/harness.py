@@ -13,7 +13,7 @@ from asyncrevoke.client.errors import AsyncRevokeError, HandlerExitError, Illega
 from asyncrevoke.client.runtime.loop.entering import check_event_loop
 from asyncrevoke.client.runtime.session.open_session import Environment, in_environment
 from asyncrevoke.testing.calls import Call, Calls, NotHandled
-from asyncrevoke.testing.cluster import Cluster, Published, encode, encode_headers, to_partitions
+from asyncrevoke.testing.cluster import Cluster, encode, encode_headers, to_partitions
 from asyncrevoke.testing.connections import Connections
 from asyncrevoke.testing.opened_session import NOT_ENTERED, OpenedSession
 from asyncrevoke.testing.share_cluster import ShareCluster
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from asyncrevoke.client.model import OffsetAndMetadata, Record, TopicPartition
+    from asyncrevoke.client.producing.message import Published
     from asyncrevoke.client.runtime.share.share_session import ConsumerSession
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.replay import ReplayOptions, ReplayResult

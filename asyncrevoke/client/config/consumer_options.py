@@ -53,6 +53,7 @@ class ProducerOptions(TypedDict, total=False):
     idempotent: bool
     request_timeout: float
     metadata_max_age: float
+    close_timeout: float
     security_protocol: SecurityProtocol
     ssl_context: ssl.SSLContext | None
     sasl_mechanism: SaslMechanism
@@ -104,6 +105,5 @@ class ConsumerOptions(ProducerOptions, total=False):
     revoke_timeout: float | None
     revoke_gaps: RevokeGaps
     delayed_revoke_poll_interval: float
-    close_timeout: float
     heartbeat_thread: bool
     allow_missing_topics: bool

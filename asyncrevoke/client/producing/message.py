@@ -54,6 +54,15 @@ class Message(Generic[ValueT]):
         self.topic = topic
 
 
+class Published(NamedTuple):
+    """The position of a written record. ``offset`` is -1 if the broker has not said it, as for a
+    record that was sent again and that it has written before."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 class PublishedRecord(NamedTuple):
     """A record to write. ``partition`` and ``timestamp`` are None for those that the producer
     chooses when the transaction is written."""

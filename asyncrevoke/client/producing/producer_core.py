@@ -18,6 +18,7 @@ from asyncrevoke.client.producing.error_table import (
     action_for,
     rejection,
 )
+from asyncrevoke.client.producing.queueing.active_queues import ActiveQueues
 from asyncrevoke.client.producing.queueing.partition_queue import PartitionQueue
 from asyncrevoke.client.producing.queueing.producer_id import ProducerIdState
 from asyncrevoke.client.producing.queueing.result_group import GroupAppender
@@ -73,10 +74,12 @@ class Outgoing(NamedTuple):
 class ProducerCore:
     """Queues results by partition, and sends one Produce at a time to each broker.
 
-    ``topics`` are shared with transactions. ``queued_bytes`` are those of records that have not
-    ended; ``last_failure`` is why the last request failed. With ``compress_separately``, the caller
-    compresses the large batches that :meth:`to_compress` returns, and they are sent after that.
-    Without ``idempotent``, a batch whose response is lost may be written twice.
+    ``topics`` are shared with transactions, ``active`` has the batches, and ``queued_bytes`` are
+    those of records that have not ended. ``last_failure`` is why the last request failed, and
+    ``failing_since`` when requests began to fail, None after a response. With
+    ``compress_separately``, the caller compresses the large batches that :meth:`to_compress`
+    returns, and they are sent after that. Without ``idempotent``, a batch whose response is lost
+    may be written twice.
     """
 
     def __init__(
@@ -97,14 +100,14 @@ class ProducerCore:
         self._compression = compression
         # Of batches that are too large without it, or with another one.
         self._smallest = _ZSTD
-        self._memory = memory
+        self.memory = memory
         self._compress_separately = compress_separately
         self._uncompressed: list[ResultBatch] = []
-        # Queues with batches, in the order in which their first batches were added.
-        self._active: dict[PartitionQueue, ResultTopic] = {}
+        self.active = ActiveQueues()
         self._busy: set[int] = set()
         self._producer_id = ProducerIdState(idempotent=idempotent)
         self.last_failure = "no broker has responded"
+        self.failing_since: float | None = None
         self.queued_bytes = 0
 
     # --- results are queued ----------------------------------------------------------------------
@@ -159,7 +162,7 @@ class ProducerCore:
         if not self.topics.is_known(topic):
             self.topics.want(now, topic)
             return False
-        return self.queued_bytes < self._memory
+        return self.queued_bytes < self.memory
 
     def _append_to(
         self,
@@ -186,7 +189,7 @@ class ProducerCore:
         batch = ResultBatch(now + self._delivery_timeout, compression)
         self.queued_bytes += batch.append(timestamp, key, value, headers, sink, token)
         queue.batches.append(batch)
-        self._active[queue] = topic
+        self.active[queue] = topic
         return batch
 
     def append_batch(
@@ -213,7 +216,7 @@ class ProducerCore:
         expires_at = now + self._delivery_timeout
         batch = ResultBatch.of_encoded(expires_at, self._compression, records, sink, tokens)
         queue.batches.append(batch)
-        self._active[queue] = known
+        self.active[queue] = known
         self.queued_bytes += batch.size
         if self._compress_separately:
             self._begin_compression(batch)
@@ -229,7 +232,7 @@ class ProducerCore:
     @property
     def queued(self) -> int:
         """Records that are neither acknowledged nor have failed."""
-        return sum(batch.count for queue in self._active for batch in queue.batches)
+        return self.active.records
 
     def want(self, now: float, topic: str) -> None:
         """Request the partitions of a topic. Raises PublishError."""
@@ -268,18 +271,18 @@ class ProducerCore:
             outgoing.append(Outgoing(self.topics.any_node(), request))
         if self._producer_id.known is not None:
             outgoing += self._produce_requests(now, self._producer_id.known)
-        elif self._producer_id.due(has_batches=bool(self._active)) <= now:
+        elif self._producer_id.due(has_batches=bool(self.active)) <= now:
             self._producer_id.requested()
             outgoing.append(Outgoing(self.topics.any_node(), InitProducerIdRequest()))
         return outgoing
 
     def _produce_requests(self, now: float, producer_id: int) -> Iterator[Outgoing]:
-        moving = [queue for queue, topic in self._active.items() if topic.is_to_move(queue)]
+        moving = [queue for queue, topic in self.active.items() if topic.is_to_move(queue)]
         for queue in moving:
-            self._move(now, queue, self._active[queue])
+            self._move(now, queue, self.active[queue])
         by_leader: dict[Node, list[PartitionQueue]] = {}
         sizes: dict[Node, int] = {}
-        for queue, topic in self._active.items():
+        for queue, topic in self.active.items():
             if queue.in_flight or queue.retry_at > now or topic.is_to_move(queue):
                 continue
             number = queue.partition.partition
@@ -330,7 +333,7 @@ class ProducerCore:
         for to, batches in moved.items():
             target = topic.queue(to)
             target.put_first(batches)
-            self._active[target] = topic
+            self.active[target] = topic
             self.queued_bytes += sum(batch.size for batch in batches)
         for sink, tokens in left:
             error = self._no_partition(now, topic.name, number, topic.count)
@@ -354,18 +357,12 @@ class ProducerCore:
 
     def next_at(self, now: float) -> float:
         """When to call :meth:`requests` and :meth:`expire` again if no response comes before."""
-        due = min(self.topics.due, self._producer_id.due(has_batches=bool(self._active)))
-        for queue in self._active:
-            if not queue.in_flight:
-                due = min(due, queue.batches[0].expires_at)
-                # A retry that is due already waits for its broker, or for metadata.
-                if queue.retry_at > now:
-                    due = min(due, queue.retry_at)
-        return due
+        due = min(self.topics.due, self._producer_id.due(has_batches=bool(self.active)))
+        return min(due, self.active.next_at(now))
 
     def expire(self, now: float) -> None:
         """Fail the batches that were not acknowledged in time."""
-        for queue in list(self._active):
+        for queue in list(self.active):
             while queue.batches and not queue.in_flight and queue.batches[0].expires_at <= now:
                 why = f"not acknowledged within {self._delivery_timeout:g} s: {self.last_failure}"
                 self._fail_first(queue, why)
@@ -383,9 +380,12 @@ class ProducerCore:
         entity = message.entity if isinstance(message, EntityResponse) else None
         if (failed := reply if isinstance(reply, Failed) else None) is not None:
             self.last_failure = failed.detail or failed.kind.value
+            self.failing_since = now if self.failing_since is None else self.failing_since
+        else:
+            self.failing_since = None
         if isinstance(outgoing.message, MetadataRequest):
             metadata = message if isinstance(message, MetadataResponse) else None
-            self.topics.received(now, metadata, self._active, failed)
+            self.topics.received(now, metadata, self.active, failed)
         elif isinstance(outgoing.message, InitProducerIdRequest):
             given = entity if isinstance(entity, InitProducerIdResponse) else None
             self._producer_id_received(now, given, failed)
@@ -402,7 +402,7 @@ class ProducerCore:
 
     def fail_all(self, error: Exception) -> None:
         """Fail all batches with this error."""
-        for queue in list(self._active):
+        for queue in list(self.active):
             while queue.batches:
                 self._ended(queue, queue.failed()).failed(error)
 
@@ -413,7 +413,7 @@ class ProducerCore:
         self.last_failure = why or self.last_failure
         if denied:
             # The queued records fail. The next ones request a producer id again.
-            for queue in list(self._active):
+            for queue in list(self.active):
                 while queue.batches:
                     self._fail_first(queue, self.last_failure)
 
@@ -463,7 +463,7 @@ class ProducerCore:
 
     def _compress(self, queue: PartitionQueue, error: ErrorCode) -> None:
         if error in TOO_LARGE:
-            self._active[queue].learn_too_large(queue.batches[0].size)
+            self.active[queue].learn_too_large(queue.batches[0].size)
         self.queued_bytes += queue.compress(self._smallest)
 
     def _action_for(self, error: ErrorCode, batch: ResultBatch) -> ProduceAction:
@@ -492,7 +492,7 @@ class ProducerCore:
     def _ended(self, queue: PartitionQueue, batch: ResultBatch) -> ResultBatch:
         self.queued_bytes -= batch.size
         if not queue.batches:
-            self._active.pop(queue, None)
+            self.active.pop(queue, None)
         return batch
 
     def _no_partition(self, now: float, topic: str, number: int, count: int) -> PublishError:

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from asyncrevoke.client.core.io.effects import Channel, Node, Send
-from asyncrevoke.client.errors import ConfigError, ConsumerClosedError, PublishError
+from asyncrevoke.client.errors import ConfigError, ConsumerClosedError
+from asyncrevoke.client.model import ProducerHealth
 from asyncrevoke.client.producing.delivery import Delivery
-from asyncrevoke.client.producing.encoding import encode_key, encode_value
 from asyncrevoke.client.producing.producer_core import ProducerCore
-from asyncrevoke.client.producing.queueing.waiting_results import WaitingResult, WaitingResults
-from asyncrevoke.client.producing.trace_context import PublishSpans, result_headers
+from asyncrevoke.client.producing.queueing.waiting_results import WaitingResults
+from asyncrevoke.client.producing.trace_context import PublishSpans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.encoded_records import EncodedRecords
-    from asyncrevoke.client.producing.message import Headers, RecordFields
+    from asyncrevoke.client.producing.message import RecordFields
     from asyncrevoke.client.producing.queueing.result_group import ResultGroup
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions
+    from asyncrevoke.client.producing.record_batch import ResultSink
     from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
-    from asyncrevoke.client.producing.transactions.producer_transaction import ProducerTransaction
     from asyncrevoke.client.producing.transactions.transaction import PlacedRecord
     from asyncrevoke.client.producing.transactions.transaction_commits import TransactionCommits
     from asyncrevoke.client.protocol.messages import Request
     from asyncrevoke.client.runtime.hooks.observers import Observers, Tracer
     from asyncrevoke.client.runtime.net.requests import Requests
 
-
 # Most bytes of results that are not acknowledged; further calls wait.
-_MEMORY: Final = 32 * 1024 * 1024
+MEMORY: Final = 32 * 1024 * 1024
+# Bytes of single records that are queued in one iteration of the event loop: then some are sent.
+_TURN_BYTES: Final = 256 * 1024
 # A result fails after this many times ``request_timeout``.
 _DELIVERY_ATTEMPTS: Final = 3
 # The numbers in the attributes of a record batch.
@@ -61,6 +62,7 @@ class RecordProducer:
         tracer: Tracer | None = None,
         *,
         compress_in_thread: bool = True,
+        memory: int = MEMORY,
         transactional_id: str | None = None,
         transaction_timeout: float = 60.0,
     ) -> None:
@@ -68,7 +70,7 @@ class RecordProducer:
         self._requests = requests
         self._wall_clock = wall_clock
         self.observer = observer
-        self._tracer = tracer
+        self.tracer = tracer
         self._loop = asyncio.get_running_loop()
         self._core = ProducerCore(
             bootstrap,
@@ -76,15 +78,17 @@ class RecordProducer:
             delivery_timeout=_DELIVERY_ATTEMPTS * config.request_timeout,
             metadata_max_age=config.metadata_max_age,
             compression=_COMPRESSIONS[config.compression],
-            memory=_MEMORY,
+            memory=memory,
             compress_separately=compress_in_thread,
             idempotent=config.idempotent,
         )
         self._transactions = self._begin_transactions(transactional_id, transaction_timeout)
         self._now = 0.0
         self._timestamp = 0
+        # Single records are queued in this iteration until there are so many bytes.
+        self._turn_ends_at = 0
+        self._waits_for_turn = False
         self._ids = itertools.count()
-        # One thread, made for the first large batch.
         self._compressor: ThreadPoolExecutor | None = None
         self._compressions: set[asyncio.Future[None]] = set()
         self._exchanges: set[asyncio.Task[None]] = set()
@@ -96,30 +100,6 @@ class RecordProducer:
         self._waiting_results = WaitingResults()
         self._changes: set[asyncio.Future[None]] = set()
         self._closed: Exception | None = None
-
-    async def publish(
-        self,
-        topic: str,
-        value: object,
-        *,
-        key: bytes | str | None = None,
-        headers: Headers = (),
-        partition: int | None = None,
-        timestamp: int | None = None,
-    ) -> None:
-        """See :meth:`~asyncrevoke.client.producing.producer.Producer.publish`."""
-        delivery = self.delivery("")
-        with self.spans(in_call=False) as spans:
-            await self.queue(
-                topic,
-                partition,
-                encode_key(topic, key),
-                encode_value(topic, value),
-                result_headers(topic, spans.begin(topic), headers),
-                timestamp,
-                delivery,
-            )
-            await delivery.wait()
 
     def _begin_transactions(
         self, transactional_id: str | None, timeout: float
@@ -142,18 +122,11 @@ class RecordProducer:
         )
 
     @property
-    def _commits(self) -> TransactionCommits:
+    def commits(self) -> TransactionCommits:
+        """What commits transactions. Raises ConfigError without a ``transactional_id``."""
         if self._transactions is None:
             raise ConfigError("transaction() needs Producer(transactional_id=...)")
         return self._transactions
-
-    def transaction(self) -> ProducerTransaction:
-        """See :meth:`~asyncrevoke.client.producing.producer.Producer.transaction`."""
-        from asyncrevoke.client.producing.transactions.producer_transaction import (
-            ProducerTransaction,
-        )
-
-        return ProducerTransaction(self._commits.commit)
 
     async def commit_transaction(
         self,
@@ -169,17 +142,17 @@ class RecordProducer:
         rejects the offsets, ProducerFencedError, and TransactionError; with ``in_doubt`` it may be
         committed: see :meth:`transaction_settled`. Cancelling aborts it before its commit is sent.
         """
-        await self._commits.commit(records, offsets, written)
+        await self.commits.commit(records, offsets, written)
 
     def abort_transaction(self, error: Exception) -> bool:
         """Abort the present transaction, so that :meth:`commit_transaction` raises ``error``. False
         without one, or if the commit was sent and may succeed."""
-        return self._commits.abort(error)
+        return self.commits.abort(error)
 
     @property
     def fatal_error(self) -> Exception | None:
         """Why no further transaction can succeed; None if one may."""
-        return self._commits.core.fatal
+        return self.commits.core.fatal
 
     async def transaction_settled(self) -> None:
         """Wait until each transaction is committed or aborted, those of former producers with this
@@ -189,19 +162,19 @@ class RecordProducer:
         Raises the error that has ended the producer, or TransactionError after three times
         ``request_timeout``.
         """
-        await self._commits.settled()
+        await self.commits.settled()
 
     def prepare(self, topic: str) -> None:
         """Connect, and request what the first record for this topic would wait for."""
         self._core.prepare(self._turn(), topic)
 
     def delivery(self, handler: str) -> Delivery:
-        """A delivery that waits for results of this handler, and counts them."""
+        """Waits for results of this handler, and counts them."""
         return Delivery(handler, self.observer)
 
     def spans(self, *, in_call: bool) -> PublishSpans:
         """The spans of results, if there is a tracer; ``in_call``: inside a handler's call."""
-        return PublishSpans(self._tracer, in_call=in_call)
+        return PublishSpans(self.tracer, in_call=in_call)
 
     async def queue(
         self,
@@ -232,7 +205,30 @@ class RecordProducer:
                 delivery.expect()
             return queued
 
-        await self._queue_in_turn(topic, try_queue, longest_wait)
+        await self.queue_in_turn(topic, try_queue, longest_wait)
+
+    def try_queue(self, record: RecordFields, sink: ResultSink, token: object) -> bool:
+        """Queue a record, unless it has to wait: then returns False, and :meth:`queue_in_turn`
+        waits until :meth:`append` has queued it. Raises PublishError."""
+        if self._groups:
+            self._queue_groups()
+        waiting = self._waiting_results.by_topic
+        if waiting and record[0] in waiting:
+            return False
+        return self.append(record, sink, token)
+
+    def append(self, record: RecordFields, sink: ResultSink, token: object) -> bool:
+        """Queue a record before those that wait; False if it has to wait for its topic, for memory,
+        or until what was queued in this iteration of the event loop is sent."""
+        if not self._pump_scheduled:
+            self._begin_turn()
+        core = self._core
+        if core.queued_bytes >= self._turn_ends_at:
+            self._waits_for_turn = True
+            return False
+        topic, partition, key, value, headers, timestamp = record
+        at = self._timestamp if timestamp is None else timestamp
+        return core.append(self._now, topic, partition, key, value, headers, at, sink, token)
 
     async def queue_batch(
         self,
@@ -253,7 +249,7 @@ class RecordProducer:
                 delivery.expect(records.count)
             return queued
 
-        await self._queue_in_turn(partition.topic, try_queue)
+        await self.queue_in_turn(partition.topic, try_queue)
 
     def is_known(self, topic: str) -> bool:
         """Whether the partitions of a topic are known."""
@@ -263,11 +259,9 @@ class RecordProducer:
         """The partitions of a topic. Raises PublishError if it does not exist after
         ``longest_wait`` seconds (by default, and at most, ``request_timeout``).
         """
-
-        def is_known() -> bool:
-            return self._core.partitions(self._turn(), topic) is not None
-
-        await self._queue_in_turn(topic, is_known, longest_wait)
+        await self.queue_in_turn(
+            topic, lambda: self._core.partitions(self._turn(), topic) is not None, longest_wait
+        )
         known = self._core.partitions(self._now, topic)
         assert known is not None
         return known
@@ -280,20 +274,23 @@ class RecordProducer:
         """
         now = self._turn()
         self._queue_groups()
-        if group.topic in self._waiting_results or not self._core.has_room(now, group.topic):
+        if group.topic in self._waiting_results.by_topic or not self._core.has_room(
+            now, group.topic
+        ):
             return False
         self._groups[group] = None
         return True
 
     async def flush(self) -> None:
-        """Wait until all queued results are acknowledged or have failed."""
-        while self.queued:
+        """Wait until all results that are queued now are acknowledged or have failed."""
+        self._queue_groups()
+        last = self._core.active.last_expiry
+        while self._core.active.first_expiry <= last:
             await self.change()
 
     async def change(self) -> None:
         """Wait until a response is processed, or a result has failed."""
-        change: asyncio.Future[None] = self._loop.create_future()
-        self._changes.add(change)
+        self._changes.add(change := self._loop.create_future())
         try:
             await change
         finally:
@@ -304,6 +301,23 @@ class RecordProducer:
         """Results that are neither acknowledged nor have failed."""
         return self._core.queued + sum(len(group.values) for group in self._groups)
 
+    def health(self, unreceived_errors: int) -> ProducerHealth:
+        """The present state."""
+        core, now = self._core, self._loop.time()
+        first, failing = core.active.first_expiry, core.failing_since
+        queued_for = self._config.request_timeout * _DELIVERY_ATTEMPTS - (first - now)
+        return ProducerHealth(
+            queued_records=self.queued,
+            queued_bytes=core.queued_bytes,
+            buffer_memory=core.memory,
+            oldest_seconds=queued_for if core.active else None,
+            waiting_calls=len(self._waiting_results),
+            failing_seconds=None if failing is None else now - failing,
+            last_failure=core.last_failure,
+            unreceived_errors=unreceived_errors,
+            error=self._closed,
+        )
+
     @property
     def last_failure(self) -> str:
         """Why the last request failed that was sent again, for errors."""
@@ -311,7 +325,7 @@ class RecordProducer:
 
     def stop(self) -> None:
         """Stop sending. Results that are not acknowledged fail."""
-        self._end(ConsumerClosedError("the consumer was closed before a result was acknowledged"))
+        self._end(ConsumerClosedError("closed before the record was acknowledged"))
 
     async def aclose(self) -> None:
         """Stop as :meth:`stop` does, and cancel all requests. Before, a transaction whose commit
@@ -353,12 +367,13 @@ class RecordProducer:
         self._pump_scheduled = True
         self._now = self._loop.time()
         self._timestamp = int(self._wall_clock() * 1000)
+        self._turn_ends_at = self._core.queued_bytes + _TURN_BYTES
         self._loop.call_soon(self._pump)
 
     def _queue_groups(self) -> None:
         """Queue the results of groups, before any other result."""
-        if self._groups:
-            groups, self._groups = list(self._groups), {}
+        if groups := self._groups:
+            self._groups = {}
             for group in groups:
                 self._core.append_group(self._now, group, self._timestamp)
 
@@ -369,6 +384,9 @@ class RecordProducer:
             try:
                 self._queue_groups()
                 self._send()
+                if self._waits_for_turn:
+                    self._waits_for_turn = False
+                    self._waiting_results.retry(partial(self._core.why_not, in_time=True))
             except Exception as error:  # noqa: BLE001 - all waiting calls raise it
                 self._end(error)
 
@@ -376,9 +394,10 @@ class RecordProducer:
         core, now = self._core, self._loop.time()
         queued = core.queued
         core.expire(now)
+        requests = core.requests(now)
         if core.queued < queued:
             self._changed()
-        for outgoing in core.requests(now):
+        for outgoing in requests:
             received = partial(core.response_received, outgoing=outgoing)
             self._begin(self._exchange(outgoing.node, outgoing.message, received))
         if (transactions := self._transactions) is not None:
@@ -424,9 +443,8 @@ class RecordProducer:
         self._compressions.discard(compressed)
         if compressed.cancelled() or self._closed is not None:
             return
-        error = compressed.exception()
-        if error is not None:
-            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        if (error := compressed.exception()) is not None:
+            self._end(error)
         else:
             self._pump()
 
@@ -434,12 +452,12 @@ class RecordProducer:
         self._exchanges.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # A defect of the producer: no call may wait for ever.
-            self._end(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            self._end(error)
 
-    def _end(self, error: Exception) -> None:
+    def _end(self, why: BaseException) -> None:
         if self._closed is not None:
             return
-        self._closed = error
+        error = self._closed = why if isinstance(why, Exception) else RuntimeError(repr(why))
         # The next result raises ``error``.
         self._pump_scheduled = False
         if self._timer is not None:
@@ -449,51 +467,34 @@ class RecordProducer:
         self._core.fail_all(error)
         if self._transactions is not None:
             self._transactions.core.fail_all(error)
-        groups, self._groups = list(self._groups), {}
-        for group in groups:
+        for group in list(self._groups):
             group.fail(error)
+        self._groups = {}
         self._changed()
 
     # --- waiting ---------------------------------------------------------------------------------
 
-    async def _queue_in_turn(
+    async def queue_in_turn(
         self, topic: str, try_queue: Callable[[], bool], longest_wait: float | None = None
     ) -> None:
-        """Call ``try_queue`` until it returns True, after earlier calls for this topic."""
-        self._queue_groups()
-        if topic in self._waiting_results or not try_queue():
-            waiting = self._waiting_results.add(topic, try_queue)
-            await self._wait_until_queued(topic, waiting, longest_wait)
+        """Call ``try_queue`` until it returns True, after earlier calls for this topic.
 
-    async def _wait_until_queued(
-        self, topic: str, waiting: WaitingResult, longest_wait: float | None
-    ) -> None:
-        started = self._loop.time()
-        unknown = self._config.request_timeout
-        if longest_wait is not None:
-            unknown = min(unknown, longest_wait)
-        try:
-            while not waiting.queued.done():
-                known = self._core.is_known(topic)
-                seconds = self._config.request_timeout * _DELIVERY_ATTEMPTS if known else unknown
-                left = started + seconds - self._loop.time()
-                if left > 0:
-                    await asyncio.wait([waiting.queued], timeout=left)
-                else:
-                    self._waiting_results.remove(topic, waiting)
-                    others = topic in self._waiting_results
-                    error = self._core.why_not(topic, in_time=False, others_wait=others)
-                    raise error or PublishError(topic, "its partitions are unknown")
-            waiting.queued.result()
-        finally:
-            waiting.queued.cancel()
-            self._waiting_results.remove(topic, waiting)
+        Waits as :meth:`queue` does, and raises PublishError.
+        """
+        self._queue_groups()
+        waits = self._waiting_results
+        if topic in waits.by_topic or not try_queue():
+            core, timeout = self._core, self._config.request_timeout
+            unknown = timeout if longest_wait is None else min(timeout, longest_wait)
+
+            def longest() -> float:
+                return timeout * _DELIVERY_ATTEMPTS if core.is_known(topic) else unknown
+
+            waiting = waits.add(topic, try_queue)
+            await waits.wait(topic, waiting, longest, partial(core.why_not, in_time=False))
 
     def _changed(self) -> None:
-        self._waiting_results.retry(self._why_not_now)
+        self._waiting_results.retry(partial(self._core.why_not, in_time=True))
         for change in self._changes:
             if not change.done():
                 change.set_result(None)
-
-    def _why_not_now(self, topic: str, others_wait: bool) -> PublishError | None:
-        return self._core.why_not(topic, in_time=True, others_wait=others_wait)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.errors import ConfigError, JournalError, PublishError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.publishing.producer import ProducerWithOwnConnections
 from asyncrevoke.journal.format.frames import Frame, SegmentHeader, header_frame
 
 if TYPE_CHECKING:

@@ -175,7 +175,7 @@ class PythonWorker:
         return opened
 
     async def _open(self, consumer: Consumer, target: Target) -> OpenedHandlers:
-        from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+        from asyncrevoke.client.producing.publishing.producer import ProducerWithOwnConnections
         from asyncrevoke.replays.opened_handlers import open_handlers
 
         config = consumer.config

@@ -9,7 +9,7 @@ from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.delivery import Delivery
 from asyncrevoke.client.producing.encoded_records import EncodedRecords
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.publishing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.spark.errors import SinkError
 from asyncrevoke.spark.sink.record_encoding import Numbers

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from asyncrevoke import Consumer, ConsumerConfig, Record
 from asyncrevoke.cli.app import app
 from asyncrevoke.client.producing.delivery import Delivery
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.publishing.producer import ProducerWithOwnConnections
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter

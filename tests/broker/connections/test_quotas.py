@@ -12,10 +12,8 @@ from kio.schema.alter_client_quotas.v1 import request as quotas
 from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
 from kio.static.primitive import f64
 
-from asyncrevoke import Consumer
+from asyncrevoke import Consumer, Producer
 from asyncrevoke.broker.admin import Admin
-from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.protocol.messages import Entities, EntityRequest
 
 if TYPE_CHECKING:
@@ -56,8 +54,7 @@ async def test_a_throttled_consumer_keeps_its_connections_and_is_ready(
 ) -> None:
     client_id = f"throttled-{uuid.uuid4().hex[:8]}"
     limit_fetches(kafka_broker, client_id)
-    config = ConsumerConfig(bootstrap_servers=kafka_broker.bootstrap_servers)
-    async with ProducerWithOwnConnections(config) as producer:
+    async with Producer(bootstrap_servers=kafka_broker.bootstrap_servers) as producer:
         for _ in range(RECORDS):
             await producer.publish(kafka_topic, os.urandom(SIZE), partition=0)
     caplog.set_level("INFO", "asyncrevoke")

@@ -15,13 +15,11 @@ from broker.connections.secured_broker import LISTENERS, PASSWORD, SecureBroker
 from httpx import AsyncClient
 from typer.testing import CliRunner
 
-from asyncrevoke import Consumer, Record
+from asyncrevoke import Consumer, Producer, Record
 from asyncrevoke.broker.listeners.security import unsigned_token
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.spark import replay as replay_command
 from asyncrevoke.cli.spark.replay import RunOptions
-from asyncrevoke.client.config import ConsumerConfig
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
 from asyncrevoke.journal import Journal, KafkaSink
 from asyncrevoke.spark import session as spark_session
@@ -81,7 +79,7 @@ def finished(secure: SecureBroker, tmp_path_factory: pytest.TempPathFactory) -> 
 
 async def read_all(secure: SecureBroker, folder: Path) -> None:
     options = secure.options("SCRAM256")
-    async with ProducerWithOwnConnections(ConsumerConfig.from_options(**options)) as producer:
+    async with Producer(**options) as producer:
         for number in range(RECORDS):
             await producer.publish(TOPIC, b"%d" % number)
         failed = Record(RETURNED, 0, 0, 1, 0, None, b"0", ())

@@ -20,12 +20,11 @@ from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 
-from asyncrevoke import Consumer
+from asyncrevoke import Consumer, Producer
 from asyncrevoke.broker.listeners.ports import HOST
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.io.effects import Channel, Failed, Node, Replied, Send
 from asyncrevoke.client.errors import GroupAuthorizationError, PublishError, TopicAuthorizationError
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.protocol import messages
 from asyncrevoke.client.runtime.net.channels import Channels
 from asyncrevoke.integrations.prometheus import PrometheusMetrics
@@ -129,11 +128,10 @@ async def test_a_producer_and_a_consumer_outlive_their_sessions(
     secure.broker.allow("alice", "topic", "sessions", ["read", "write", "describe"])
     secure.broker.allow("alice", "group", "sessions", ["read"])
     options = secure.options("SHORT")
-    config = ConsumerConfig.from_options(**options)
     consumer = Consumer("sessions", group_id="sessions", commit_interval=0.1, **options)
     seen: list[bytes | None] = []
     slowest = 0.0
-    async with asyncio.timeout(60), ProducerWithOwnConnections(config) as producer, consumer:
+    async with asyncio.timeout(60), Producer(**options) as producer, consumer:
         loop = asyncio.get_running_loop()
         until = loop.time() + 2.5 * SESSION_MS / 1000
         count = 0
@@ -191,7 +189,7 @@ async def test_a_result_for_a_topic_without_write_permission_stops_the_consumer_
     async def echo(value: bytes) -> bytes:
         return value
 
-    async with ProducerWithOwnConnections(ConsumerConfig.from_options(**options)) as producer:
+    async with Producer(**options) as producer:
         await producer.publish(orders, b"1")
     with pytest.raises(PublishError, match=f"{results}.*grant WRITE on the topic"):
         async with asyncio.timeout(30):
@@ -235,7 +233,6 @@ async def test_no_secret_and_no_content_of_a_record_is_shown_anywhere(
         lines = certificate.read_text().splitlines()
         secrets += [line for line in lines if len(line) > 40]
         options["ssl_context"] = secure.authority.client(secure.certificate)
-    config = ConsumerConfig.from_options(**options)
     registry = CollectorRegistry()
     sink = KafkaSink(f"{topic}-journal", **options)
     consumer = Consumer(
@@ -248,7 +245,7 @@ async def test_no_secret_and_no_content_of_a_record_is_shown_anywhere(
     async def bill(order: Order) -> None: ...
 
     shown: list[str] = []
-    async with asyncio.timeout(60), ProducerWithOwnConnections(config) as producer, consumer:
+    async with asyncio.timeout(60), Producer(**options) as producer, consumer:
         for value in b'{"number": 1}', b'{"number": "%s"}' % VALUE.encode(), VALUE.encode():
             await producer.publish(topic, value, key=KEY, headers={"h": HEADER})
         sent = "sent to the dead letter"

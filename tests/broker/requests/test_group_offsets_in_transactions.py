@@ -15,7 +15,7 @@ from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.model import GroupMetadata, TopicPartition
 from asyncrevoke.client.producing.message import PublishedRecord
-from asyncrevoke.client.producing.producer import ProducerWithOwnConnections
+from asyncrevoke.client.producing.publishing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.producing.transactions.group_offsets import (
     GroupOffsets,
     OffsetsRejectedError,

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
+from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker, publish
 from unit.producing.test_producer_core import TP, E, Setting, batches, sequence, values
 
 from asyncrevoke.client.config import ConsumerConfig
@@ -54,7 +54,7 @@ async def test_the_event_loop_compresses_small_batches_only(
     producer = producer_of(broker, codec)
     try:
         async with asyncio.timeout(10):
-            await producer.publish("orders", b"small")
+            await publish(producer, "orders", b"small")
             delivery = Delivery()
             for number in range(600):
                 value = b"%d " % number * 200
@@ -74,8 +74,8 @@ async def test_the_event_loop_compresses_small_batches_only(
 async def test_closing_while_a_batch_is_compressed_ends_the_thread() -> None:
     broker = ScriptedResultsBroker()
     producer = producer_of(broker, "gzip")
-    await producer.publish("orders", b"1")
-    publishing = asyncio.ensure_future(producer.publish("orders", b"x" * 200_000))
+    await publish(producer, "orders", b"1")
+    publishing = asyncio.ensure_future(publish(producer, "orders", b"x" * 200_000))
     while producer._compressor is None:  # noqa: ASYNC110 - it is begun in a later iteration
         await asyncio.sleep(0)
     await producer.aclose()
@@ -96,7 +96,7 @@ async def test_an_error_of_the_codec_ends_the_producer(monkeypatch: pytest.Monke
     try:
         async with asyncio.timeout(5):
             with pytest.raises(RuntimeError, match="no codec"):
-                await producer.publish("orders", b"x" * 200_000)
+                await publish(producer, "orders", b"x" * 200_000)
     finally:
         await producer.aclose()
 

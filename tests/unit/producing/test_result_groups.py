@@ -6,13 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
+from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker, publish
 from unit.producing.test_producer_core import Setting, Sink, batches
 
 from asyncrevoke.client.errors import ConsumerClosedError
 from asyncrevoke.client.model import Record, TopicPartition
 from asyncrevoke.client.producing import producer_core
-from asyncrevoke.client.producing import record_producer as producing
 from asyncrevoke.client.producing.delivery import Delivery
 from asyncrevoke.client.producing.queueing.result_group import ResultGroup
 from asyncrevoke.client.protocol.messages import ErrorCode
@@ -143,26 +142,24 @@ async def test_a_result_that_is_awaited_is_sent_after_the_group_before_it() -> N
     broker, sink = ScriptedResultsBroker(), Sink()
     producer = broker.open_producer()
     try:
-        await producer.publish("t", b"0")
+        await publish(producer, "t", b"0")
         begin_group(producer, sink)
         assert producer.queued == 1
-        await producer.publish("t", b"2")
+        await publish(producer, "t", b"2")
     finally:
         await producer.aclose()
     assert [value for _, _, value in broker.written] == [b"0", b"1", b"2"]
     assert values_of(sink.acknowledged) == [b"1"]
 
 
-async def test_a_group_is_not_begun_while_its_topic_is_unknown_or_memory_is_full(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(producing, "_MEMORY", 100)
+async def test_a_group_is_not_begun_while_its_topic_is_unknown_or_memory_is_full() -> None:
     broker = ScriptedResultsBroker()
     producer = broker.open_producer()
+    producer._core.memory = 100
     group = ResultGroup("t", Sink())
     try:
         assert not producer.begin_group(group)
-        await producer.publish("t", b"")
+        await publish(producer, "t", b"")
         broker.responding.clear()
         delivery = Delivery()
         await producer.queue("t", None, None, b"x" * 100, [], None, delivery)
@@ -177,7 +174,7 @@ async def test_a_group_is_not_begun_while_its_topic_is_unknown_or_memory_is_full
 async def test_a_group_fails_when_its_producer_is_stopped() -> None:
     broker, sink = ScriptedResultsBroker(), Sink()
     producer = broker.open_producer()
-    await producer.publish("t", b"0")
+    await publish(producer, "t", b"0")
     group = begin_group(producer, sink)
     await producer.aclose()
     assert values_of([token for token, _ in sink.failed]) == [b"1"]
@@ -190,7 +187,7 @@ async def test_flushing_waits_for_groups() -> None:
     broker, sink = ScriptedResultsBroker(), Sink()
     producer = broker.open_producer()
     try:
-        await producer.publish("t", b"0")
+        await publish(producer, "t", b"0")
         begin_group(producer, sink)
         async with asyncio.timeout(10):
             await producer.flush()

@@ -7,12 +7,19 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.partition.instance import InstanceState, PartitionInstance
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.client.model import Health, PollResult, Record, TopicPartition, Value
+from asyncrevoke.client.model import (
+    Health,
+    PollResult,
+    ProducerHealth,
+    Record,
+    TopicPartition,
+    Value,
+)
 from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.core.share.counts import ShareCounts
     from asyncrevoke.client.runtime.hooks.event_log import EventLog
     from asyncrevoke.client.runtime.hooks.recorders import FailureDecision
+SnapshotT = TypeVar("SnapshotT")
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Hook: TypeAlias = Literal[
     "on_close",
@@ -32,6 +40,7 @@ Hook: TypeAlias = Literal[
     "on_handler_error",
     "on_handlers_completed",
     "on_poll",
+    "on_publish_failed",
     "on_results_published",
     "on_tick",
     "on_transaction",
@@ -128,26 +137,17 @@ class ConsumerSnapshot(NamedTuple):
     partitions: tuple[PartitionStatus, ...]
 
 
-class Observed:
-    """An entered consumer, as observers see it. ``look`` collects its state in the event loop's
-    thread. ``share`` is what a member of a share group counts; None in other groups."""
+class _Seen(Generic[SnapshotT]):
+    """What observers see of an entered consumer or producer. ``look`` collects its state in the
+    event loop's thread."""
 
-    def __init__(
-        self,
-        look: Callable[[], ConsumerSnapshot],
-        *,
-        group_id: str | None,
-        client_id: str,
-        share: ShareCounts | None = None,
-    ) -> None:
-        self.group_id = group_id
+    def __init__(self, look: Callable[[], SnapshotT], client_id: str) -> None:
         self.client_id = client_id
-        self.share = share
         self._look = look
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
-    def snapshot(self) -> ConsumerSnapshot:
+    def snapshot(self) -> SnapshotT:
         """Its present state. May be called in any thread.
 
         In another thread than the event loop's it waits for the loop, at most a second. Raises
@@ -155,7 +155,7 @@ class Observed:
         """
         if threading.get_ident() == self._thread:
             return self._look()
-        future: Future[ConsumerSnapshot] = Future()
+        future: Future[SnapshotT] = Future()
 
         def look() -> None:
             if future.set_running_or_notify_cancel():
@@ -167,12 +167,33 @@ class Observed:
         try:
             self._loop.call_soon_threadsafe(look)
         except RuntimeError as error:
-            raise TimeoutError("the consumer's event loop has ended") from error
+            raise TimeoutError("the event loop has ended") from error
         try:
             return future.result(_PATIENCE)
         except TimeoutError:
             future.cancel()
             raise
+
+
+class Observed(_Seen[ConsumerSnapshot]):
+    """An entered consumer, as observers see it. ``share`` is what a member of a share group counts;
+    None in other groups."""
+
+    def __init__(
+        self,
+        look: Callable[[], ConsumerSnapshot],
+        *,
+        group_id: str | None,
+        client_id: str,
+        share: ShareCounts | None = None,
+    ) -> None:
+        super().__init__(look, client_id)
+        self.group_id = group_id
+        self.share = share
+
+
+class ObservedProducer(_Seen[ProducerHealth]):
+    """An entered producer, as observers see it."""
 
 
 class EndedTransaction(NamedTuple):
@@ -206,8 +227,11 @@ class Observer:
     def on_open(self, consumer: Observed) -> None:
         """A consumer was entered."""
 
+    def on_producer_open(self, producer: ObservedProducer) -> None:
+        """A producer of its own was entered; :meth:`on_close` is called when it has closed."""
+
     def on_close(self) -> None:
-        """The consumer has left."""
+        """The consumer has left, or the producer has closed."""
 
     def on_event(self, event: str, fields: Mapping[str, object]) -> None:
         """The core has reported an event; ``docs/reference/log-events.md`` lists them."""
@@ -238,6 +262,10 @@ class Observer:
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """The brokers have acknowledged so many results of a handler for this topic; ``handler`` is
         empty for what code outside of handlers publishes. Called for each batch."""
+
+    def on_publish_failed(self, topic: str, count: int, error: Exception) -> None:
+        """So many records for this topic, which code outside of handlers has published, were not
+        acknowledged. Called for each batch."""
 
     def on_transaction(self, transaction: EndedTransaction) -> None:
         """A transaction has ended; called before :meth:`on_results_published`."""
@@ -294,13 +322,13 @@ class Tracer(Observer):
 
 
 class Observers:
-    """Calls those of one consumer that override a hook; one that fails is removed."""
+    """Calls those of one consumer or producer that override a hook; one that fails is removed."""
 
     def __init__(
         self,
         observers: Sequence[Observer],
         log: EventLog,
-        observed: Observed,
+        observed: Observed | ObservedProducer,
     ) -> None:
         self._observed = observed
         self._log = log
@@ -311,9 +339,17 @@ class Observers:
         """Whether any of them overrides this."""
         return any(_overrides(observer, hook) for observer in self._observers)
 
+    def wants_any(self, *hooks: Hook) -> bool:
+        """Whether any of them overrides one of these."""
+        return any(map(self.wants, hooks))
+
     def on_open(self) -> None:
-        """The consumer was entered."""
-        self._call_each(lambda observer: observer.on_open(self._observed))
+        """The consumer or producer was entered."""
+        observed = self._observed
+        if isinstance(observed, ObservedProducer):
+            self._call_each(lambda observer: observer.on_producer_open(observed))
+        else:
+            self._call_each(lambda observer: observer.on_open(observed))
 
     def on_close(self) -> None:
         """It has left."""
@@ -352,6 +388,10 @@ class Observers:
     def on_results_published(self, handler: str, topic: str, count: int) -> None:
         """Results are acknowledged."""
         self._call_each(lambda observer: observer.on_results_published(handler, topic, count))
+
+    def on_publish_failed(self, topic: str, count: int, error: Exception) -> None:
+        """Records are not acknowledged."""
+        self._call_each(lambda observer: observer.on_publish_failed(topic, count, error))
 
     def on_transaction(self, transaction: EndedTransaction) -> None:
         """A transaction has ended."""

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.core.io.deadline import CALLBACKS, URGENT_CLOSE, Deadline
 from asyncrevoke.client.runtime.loop.abandoned_tasks import abandon
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from asyncrevoke.client.runtime.loop.shutdown_deadline import ShutdownDeadline
     from asyncrevoke.client.runtime.session.parts import SessionParts
 
 # Handlers that one log line names.
 _NAMED = 20
+
+
+class Publishing(Protocol):
+    """A producer over the consumer's connections. Implemented by :class:`Publisher`."""
+
+    async def flush(self) -> None:
+        """Wait for acknowledgements. Raises PublishError."""
+
+    def raise_failures(self) -> None:
+        """Raise the errors that no call has received."""
 
 
 class Shutdown:
@@ -40,6 +52,8 @@ class Shutdown:
         self._iterating_task: asyncio.Task[object] | None = None
         # The task that runs the handlers; closing waits for it.
         self.handlers: asyncio.Task[None] | None = None
+        # Its records are waited for before the connections are closed.
+        self.publisher: Publishing | None = None
         self._closing: asyncio.Task[None] | None = None
         self._close_requested = False
         self._iteration_ended: asyncio.Future[None] = self._loop.create_future()
@@ -128,6 +142,7 @@ class Shutdown:
         finally:
             try:
                 await self._end_transactions(deadline)
+                await self._flush(deadline)
                 await self._driver.aclose(deadline)
                 if self.handlers is not None and not self.handlers.done():
                     log_events.HANDLER_RESOURCES_ABANDONED.write_to(self._log)
@@ -209,24 +224,31 @@ class Shutdown:
     async def _end_transactions(self, deadline: Deadline) -> None:
         """An open transaction would delay the next owner until ``transaction_timeout``."""
         if (writer := self._transactions.writer) is not None:
-            ending = asyncio.ensure_future(writer.aclose())
-            await self._wait(ending, until=deadline.last_callbacks(self._driver.now()))
-            if ending.done():
-                ending.result()
-            else:
-                ending.cancel()
+            await self._await(writer.aclose(), deadline)
+
+    async def _flush(self, deadline: Deadline) -> None:
+        if self.publisher is not None:
+            await self._await(self.publisher.flush(), deadline)
 
     async def _end_journal(self, deadline: Deadline) -> None:
         if self._recorder is None:
             return
-        ending = asyncio.ensure_future(self._recorder.aclose())
+        ending = await self._await(self._recorder.aclose(), deadline)
+        if ending is not None:
+            log_events.SEGMENT_NOT_SEALED_IN_TIME.write_to(self._log)
+            await asyncio.wait((ending,), timeout=CALLBACKS)
+
+    async def _await(
+        self, last: Coroutine[object, None, None], deadline: Deadline
+    ) -> asyncio.Future[None] | None:
+        """Wait until this has ended. Returns it if it is cancelled instead, at the deadline."""
+        ending = asyncio.ensure_future(last)
         await self._wait(ending, until=deadline.last_callbacks(self._driver.now()))
         if ending.done():
             ending.result()
-            return
-        log_events.SEGMENT_NOT_SEALED_IN_TIME.write_to(self._log)
+            return None
         ending.cancel()
-        await asyncio.wait((ending,), timeout=CALLBACKS)
+        return ending
 
     async def _wait(self, *these: asyncio.Future[Any], until: float) -> None:
         timeout = max(0.0, until - self._driver.now())

@@ -10,6 +10,7 @@ from unit.runtime.scripted_core import ScriptedSockets
 
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.core.io.effects import Failed, Node, Replied
+from asyncrevoke.client.producing.publishing.publisher import Publisher
 from asyncrevoke.client.producing.record_producer import RecordProducer
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
@@ -27,9 +28,15 @@ from asyncrevoke.client.protocol.messages import (
     PartitionMetadata,
     TopicMetadata,
 )
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 
 if TYPE_CHECKING:
     from asyncrevoke.client.core.io.effects import Send
+    from asyncrevoke.client.producing.message import Published
+
+
+async def publish(producer: RecordProducer, topic: str, value: bytes) -> Published:
+    return await Publisher(producer, EventLog()).publish(topic, value)
 
 
 class ScriptedResultsBroker(ScriptedSockets):

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
+from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker, publish
 
 from asyncrevoke.client.errors import ConsumerClosedError, PublishError
 
@@ -31,7 +31,7 @@ async def test_results_for_an_unknown_topic_are_written_in_the_order_of_the_call
     producer = broker.open_producer()
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         for number in range(200):
-            tasks.create_task(producer.publish("orders", b"%d" % number))
+            tasks.create_task(publish(producer, "orders", b"%d" % number))
     assert values(broker) == list(range(200))
 
 
@@ -39,14 +39,14 @@ async def test_a_call_comes_after_those_that_wait_for_its_topic(
     broker: ScriptedResultsBroker,
 ) -> None:
     producer = broker.open_producer()
-    first = asyncio.ensure_future(producer.publish("orders", b"0"))
-    cancelled = asyncio.ensure_future(producer.publish("orders", b"1"))
+    first = asyncio.ensure_future(publish(producer, "orders", b"0"))
+    cancelled = asyncio.ensure_future(publish(producer, "orders", b"1"))
     while not (learned := producer._core.is_known("orders")):
         await asyncio.sleep(0)
         cancelled.cancel()
     assert learned
     async with asyncio.timeout(5):
-        await producer.publish("orders", b"2")
+        await publish(producer, "orders", b"2")
         await first
     assert values(broker) == [0, 2]
 
@@ -58,7 +58,7 @@ async def test_all_that_wait_for_a_missing_topic_learn_that_it_is_missing(
     broker.request_timeout = 0.6
     producer = broker.open_producer()
     async with asyncio.timeout(5):
-        calls = [producer.publish("orders", b"%d" % number) for number in range(3)]
+        calls = [publish(producer, "orders", b"%d" % number) for number in range(3)]
         errors = await asyncio.gather(*calls, return_exceptions=True)
     for error in errors:
         assert isinstance(error, PublishError)
@@ -68,7 +68,7 @@ async def test_all_that_wait_for_a_missing_topic_learn_that_it_is_missing(
 async def test_closing_ends_all_that_wait(broker: ScriptedResultsBroker) -> None:
     broker.missing = {"orders"}
     producer = broker.open_producer()
-    calls = [asyncio.ensure_future(producer.publish("orders", b"%d" % n)) for n in range(3)]
+    calls = [asyncio.ensure_future(publish(producer, "orders", b"%d" % n)) for n in range(3)]
     await asyncio.sleep(0)
     await producer.aclose()
     async with asyncio.timeout(5):
