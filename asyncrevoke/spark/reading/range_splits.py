@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.spark.reading.places import LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +34,15 @@ class RangeSplits(NamedTuple):
         """The names of the options that have a value."""
         return tuple(name for name, value in self._asdict().items() if value is not None)
 
+    def check(self) -> None:
+        """Raise ConfigError for a number that is too small or too large."""
+        for name, value, most in (
+            ("min_partitions", self.min_partitions, MOST_TASKS),
+            ("max_records_per_partition", self.max_records_per_partition, LARGEST),
+        ):
+            if value is not None and not 1 <= value <= most:
+                raise ConfigError(f"{name}={value}: use at least 1 and at most {most}")
+
     def split(self, ranges: Iterable[OffsetRange]) -> Sequence[OffsetRange]:
         """The ranges that have offsets, split.
 
@@ -56,6 +66,10 @@ class RangeSplits(NamedTuple):
                 f"offsets into {count} tasks, more than {MOST_TASKS}: use at least "
                 f"{-(-offsets // MOST_TASKS) * 2}, or read fewer offsets at a time"
             )
+
+
+NO_SPLITS: Final = RangeSplits()
+"""Nothing is split."""
 
 
 def _counts(sizes: Sequence[int], least: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -13,6 +14,7 @@ from asyncrevoke.client.printable import shown_option
 from asyncrevoke.replays.target import find_consumer
 from asyncrevoke.spark.arrow import map_in_arrow
 from asyncrevoke.spark.reading.range_reader import FETCH_BYTES
+from asyncrevoke.spark.reading.range_splits import NO_SPLITS, RangeSplits
 from asyncrevoke.spark.replays.range_task import RESULT_SCHEMA, RangeTask
 from asyncrevoke.spark.replays.rows_task import COLUMNS, RowsTask
 from asyncrevoke.spark.source.columns import UNREADABLE
@@ -32,7 +34,6 @@ RangeOrder: TypeAlias = Literal["in stages", "in a task"] | None
 
 Engine: TypeAlias = Literal["direct", "source", "jvm"]
 
-_SPLITTING = ("minpartitions", "maxrecordsperpartition")
 # Options that a replay sets itself, by their names in this library's reader and in Spark's.
 _SET_BY_REPLAY = (
     "assign", "subscribe", "subscribepattern", "subscribe_pattern", "topic", "ranges", "start",
@@ -41,7 +42,8 @@ _SET_BY_REPLAY = (
     "startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "bootstrap_servers",
     "kafka.bootstrap.servers", "isolation_level", "kafka.isolation.level", "include_headers",
     "includeheaders", "include_unreadable", "no_progress_timeout", "failondataloss", "missing",
-    "min_offsets_per_task",
+    "min_offsets_per_task", "minpartitions", "min_partitions", "maxrecordsperpartition",
+    "max_records_per_partition",
 )  # fmt: skip
 
 
@@ -58,6 +60,7 @@ class ReplayJob:
     source_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     report_to: Address | None = None
     dead_letters: DeadLetterFilter | None = None
+    splits: RangeSplits = NO_SPLITS
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
@@ -73,14 +76,9 @@ class ReplayJob:
         if decided:
             raise ConfigError(
                 f"source_options= has {decided[0]}, which a replay sets by its ranges and its "
-                "arguments (bootstrap_servers=, isolation_level=, no_progress_timeout=): "
-                "leave it out; deleted records are always an error"
-            )
-        splitting = [name for name in self.source_options if name.lower() in _SPLITTING]
-        if splitting and self.target.order_by is not None:
-            raise ConfigError(
-                f"{splitting[0]} splits a partition between tasks, so that records of one key "
-                "overtake each other: leave it out, or pass order_by=None if order does not matter"
+                "arguments (bootstrap_servers=, isolation_level=, no_progress_timeout=, "
+                "min_partitions=, max_records_per_partition=): leave it out; deleted records are "
+                "always an error"
             )
 
     @property
@@ -88,7 +86,9 @@ class ReplayJob:
         """How the ranges of a partition are kept in order."""
         if self.engine == "direct":
             return None if self.target.order_by is None else "in a task"
-        return None if self.target.order_by is None and self.engine == "source" else "in stages"
+        unordered = self.target.order_by is None
+        together = self.engine == "source" or bool(self.splits.given)
+        return None if unordered and together else "in stages"
 
     def reporting_to(self, address: Address) -> ReplayJob:
         """A copy of this job whose tasks report progress to ``address``."""
@@ -109,7 +109,7 @@ class ReplayJob:
             )
             numbers = spark.range(0, len(of_tasks), 1, len(of_tasks))
             return map_in_arrow(numbers, task, RESULT_SCHEMA)
-        read = self._by_source if self.engine == "source" else self._by_connector
+        read = self._by_source if self.engine == "source" else self._by_connectors
         rows = RowsTask(
             self.target,
             ranges,
@@ -164,6 +164,13 @@ class ReplayJob:
         }
         given = {name: value for name, value in options.items() if value is not None}
         return given | dict(self.source_options)
+
+    def _by_connectors(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """The rows of these ranges. The connector reads one range of a partition at a time."""
+        frames = [
+            self._by_connector(spark, some) for some in stages(ranges, None, order="in stages")
+        ]
+        return reduce(lambda one, other: one.unionAll(other), frames)
 
     def _by_connector(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         from pyspark.errors import AnalysisException

@@ -83,6 +83,7 @@ def replay(
         engine=settings.engine,
         source_options=dict(settings.source_options or {}),
         dead_letters=settings.dead_letters,
+        splits=settings.splits,
     )
     run = ReplayRun.begin(spark, sink, run_id or new_run_id(), target, planned)
     seconds = _run_stages(run, job, settings.checkpoint_every, on_progress)
@@ -96,7 +97,7 @@ def _run_stages(
     on_progress: Callable[[ReplayProgress], None] | None,
 ) -> float:
     """Write the rows of all unfinished ranges. Returns the duration in seconds."""
-    left = unfinished_ranges(run.ranges, run.done())
+    left = job.splits.split(unfinished_ranges(run.ranges, run.done()))
     total = sum(remaining.size for remaining in left)
     host = driver_host(run.spark)
     with ProgressServer(host or "127.0.0.1", total, on_progress, job.max_errors) as progress:

@@ -14,6 +14,7 @@ from asyncrevoke.client.printable import shown_option
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.replays.opened_handlers import Errors, ReplayOrder, Target
 from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT
+from asyncrevoke.spark.reading.range_splits import RangeSplits
 from asyncrevoke.spark.session import is_connected
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class StreamReplayOptions(TypedDict, total=False):
     """The topic is a dead letter topic: handlers get the original records of the selected dead
     letters, with the topic, partition and offset that these had. None (default): handlers get the
     topic's records."""
+    min_partitions: int | None
+    """Large ranges are split between tasks, in proportion to their offsets, until there are about
+    this many tasks. Only with ``order_by=None``. None (default): not."""
+    max_records_per_partition: int | None
+    """Ranges with more offsets are split into equal parts, each with a task. Only with
+    ``order_by=None``. None (default): not."""
 
 
 class BatchReplayOptions(StreamReplayOptions, total=False):
@@ -81,6 +88,8 @@ class StreamReplaySettings:
     source_options: Mapping[str, str] | None = field(default=None, repr=False)
     py_files: Sequence[str] = ()
     dead_letters: DeadLetterFilter | None = None
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(Errors):
@@ -93,11 +102,23 @@ class StreamReplaySettings:
                 "for the order of the consumer"
             )
         check_least("concurrency", self.concurrency, 1)
+        self.splits.check()
+        if self.splits.given and self.order_by is not None:
+            raise ConfigError(
+                f"{self.splits.given[0]}= splits a partition between tasks, so that records of one "
+                "key overtake each other: leave it out, or pass order_by=None if order does not "
+                "matter"
+            )
         if not isinstance(cast("object", self.dead_letters), DeadLetterFilter | None):
             raise ConfigError(
                 f"dead_letters={shown_option(self.dead_letters)}: use DeadLetterFilter(), which "
                 "selects all dead letters"
             )
+
+    @property
+    def splits(self) -> RangeSplits:
+        """How ranges are split between tasks."""
+        return RangeSplits(self.min_partitions, self.max_records_per_partition)
 
     def target(self, name: str) -> Target:
         """The handlers of this consumer, for the tasks to open."""

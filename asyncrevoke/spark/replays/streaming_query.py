@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-# RowsTask takes the rows of one partition.
-_ONE_PARTITION_EACH = {"min_offsets_per_task": "1"}
-
-
 def replay_stream(
     spark: SparkSession,
     target: str,
@@ -68,7 +64,7 @@ def replay_stream(
         source_options=dict(settings.source_options or {}),
     )
     register(spark)
-    reading = job.options_of_source(topic) | _ONE_PARTITION_EACH | {"start": start}
+    reading = job.options_of_source(topic) | _tasks(settings) | {"start": start}
     if max_offsets_per_trigger is not None:
         reading["max_offsets_per_trigger"] = str(max_offsets_per_trigger)
     rows = spark.readStream.format("asyncrevoke").options(**reading).load()
@@ -82,6 +78,14 @@ def replay_stream(
     if trigger == "availableNow":
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=trigger).start()
+
+
+def _tasks(settings: StreamReplaySettings) -> dict[str, str]:
+    """The options of the source by which a task has rows of one partition, as RowsTask needs."""
+    splits = settings.splits
+    if not splits.given:
+        return {"min_offsets_per_task": "1"}
+    return {name: str(getattr(splits, name)) for name in splits.given}
 
 
 def _task(spark: SparkSession, job: ReplayJob, settings: StreamReplaySettings) -> RowsTask:

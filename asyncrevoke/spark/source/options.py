@@ -17,7 +17,7 @@ from asyncrevoke.spark.connection_options import (
     connection_config,
 )
 from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, OffsetRange
-from asyncrevoke.spark.reading.range_splits import MOST_TASKS, RangeSplits
+from asyncrevoke.spark.reading.range_splits import RangeSplits
 from asyncrevoke.spark.reading.topic_selection import TopicSelection
 from asyncrevoke.spark.source.connector_options import CONNECTOR_NAMES, without_connector_names
 from asyncrevoke.spark.source.option_values import count, duration, seconds, to_place
@@ -126,10 +126,7 @@ class SourceOptions:
                 f"{self.splits.given[0]}= splits a partition between tasks, and "
                 "min_offsets_per_task= lets partitions share a task: leave one out"
             )
-        if (self.splits.min_partitions or 0) > MOST_TASKS:
-            raise ConfigError(
-                f"min_partitions={self.splits.min_partitions}: use at most {MOST_TASKS}"
-            )
+        self.splits.check()
         self.config()
 
     def check_stream(self) -> None:

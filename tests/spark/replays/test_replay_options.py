@@ -32,16 +32,15 @@ def job(engine: str = "jvm", order_by: ReplayOrder = "key", **options: str) -> R
 
 
 @pytest.mark.parametrize("order_by", ["key", "partition", INHERIT])
-@pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
+@pytest.mark.parametrize("name", ["min_partitions", "max_records_per_partition"])
 def test_what_splits_partitions_is_rejected_while_order_counts(
     name: str, order_by: ReplayOrder
 ) -> None:
-    with pytest.raises(ConfigError, match=f"{name} splits a partition .*pass order_by=None"):
-        job(order_by=order_by, **{name: "8"})
-
-
-def test_what_splits_partitions_is_allowed_where_order_does_not_count() -> None:
-    assert job(order_by=None, minPartitions="8").source_options
+    options: dict[str, Any] = {name: 8}
+    for settings in (ReplaySettings, StreamReplaySettings):
+        with pytest.raises(ConfigError, match=f"{name}= splits a partition .*pass order_by=None"):
+            settings(order_by=order_by, **options)
+        assert settings(order_by=None, **options).splits.given == (name,)
 
 
 def test_an_unknown_engine_is_an_error_and_so_are_options_without_a_reader() -> None:
@@ -52,7 +51,15 @@ def test_an_unknown_engine_is_an_error_and_so_are_options_without_a_reader() -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["failOnDataLoss", "startingOffsets", "isolation_level", "min_offsets_per_task"]
+    "name",
+    [
+        "failOnDataLoss",
+        "startingOffsets",
+        "isolation_level",
+        "min_offsets_per_task",
+        "minPartitions",
+        "max_records_per_partition",
+    ],
 )
 def test_what_a_replay_decides_itself_is_no_option_of_its_reader(name: str) -> None:
     with pytest.raises(ConfigError, match=f"has {name}, which a replay sets .*leave it out"):
@@ -67,6 +74,8 @@ def test_what_a_replay_decides_itself_is_no_option_of_its_reader(name: str) -> N
         ({"max_errors": -1}, "max_errors=-1: use at least 0"),
         ({"checkpoint_every": 0}, "checkpoint_every=0: use at least 1"),
         ({"concurrency": 0}, "concurrency=0: use at least 1"),
+        ({"min_partitions": 0, "order_by": None}, "min_partitions=0: use at least 1"),
+        ({"max_records_per_partition": 2**63, "order_by": None}, "per_partition=9.* at most 9"),
     ],
 )
 def test_options_that_cannot_work_are_rejected(options: dict[str, Any], sentence: str) -> None:

@@ -63,6 +63,14 @@ for engine in ("direct", "source", "jvm"):
     rows[engine] = sorted((row[0], row[1], bytes(row[2])) for row in found)
     assert len(set(rows[engine])) == len(rows[engine])
 assert rows["direct"] == rows["source"] == rows["jvm"]
+split = replay(
+    spark, "connected_app:consumer", ranges, sink=folder, run_id="split", engine="jvm",
+    bootstrap_servers=address, order_by=None, min_partitions=7,
+)
+found = spark.read.parquet(split.results).select("partition", "offset", "range_start", "result")
+parts = {(row[0], row[2]) for row in found.collect()}
+assert len(parts) > 4, parts
+assert sorted((row[0], row[1], bytes(row[3])) for row in found.collect()) == rows["jvm"]
 print("ROWS", len(rows["jvm"]))
 stream = (
     spark.readStream.format("kafka").option("kafka.bootstrap.servers", address)
