@@ -15,7 +15,7 @@ from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, OffsetRange, 
 from asyncrevoke.spark.reading.worker import ConsumerKind, ConsumerPool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.queries.offset_queries import TopicDescription
@@ -80,7 +80,7 @@ class RangesReader:
     async def __aenter__(self) -> Self:
         self._consumer = await self._consumers.take(self._kind)
         try:
-            await self._check_log(self._consumer)
+            await self._check_topic(self._consumer)
             wanted = {
                 tp: range(offset_range.start, offset_range.end)
                 for tp, offset_range in self._ranges.items()
@@ -93,22 +93,12 @@ class RangesReader:
             raise
         return self
 
-    async def _check_log(self, consumer: RangeConsumer) -> None:
-        """Raise DataLossError if the topic was created again, or a first offset was deleted."""
+    async def _check_topic(self, consumer: RangeConsumer) -> None:
+        """Raise DataLossError if the topic was created again."""
         topic, planned = self._kind.topic, self._kind.topic_id
         if planned is not None:
             topics = await consumer.describe_topics([topic])
             check_topic_id(topic, planned, topics.get(topic))
-        firsts = await consumer.beginning_offsets(*self._ranges)
-        for tp, wanted in self._ranges.items():
-            if wanted.start < firsts[tp] and wanted.size:
-                if self._missing == "error":
-                    raise DataLossError(
-                        f"{tp} begins at offset {firsts[tp]}, after the planned start "
-                        f"{wanted.start}: retention has removed the records between; plan the "
-                        "ranges again"
-                    )
-                self._clip(tp, wanted.start, firsts[tp])
 
     def _clip(self, tp: TopicPartition, position: int, first: int) -> int:
         """Let the range of a partition begin at ``first``, or be empty if it ends before. Returns
@@ -165,23 +155,26 @@ class RangesReader:
             try:
                 return await self._reader.next(most)
             except OffsetOutOfRangeError as error:
-                if self._missing == "error" or not await self._clipped(error.partitions):
-                    tp = min(error.partitions)
-                    raise DataLossError(
-                        f"{tp} has no offset {self._reader.positions[tp]}: retention has removed "
-                        "it, or the topic was created again; plan the ranges again"
-                    ) from error
+                await self._clip_deleted(error)
 
-    async def _clipped(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Continue at the first offsets of these partitions. False if the log of one of them does
-        not begin after the position."""
-        firsts = await self._consumer.beginning_offsets(*partitions)
-        for tp, first in firsts.items():
+    async def _clip_deleted(self, failure: OffsetOutOfRangeError) -> None:
+        """Continue at the first offsets of these partitions. Raises DataLossError unless
+        ``missing="clip"``, and if a log does not begin after the position."""
+        firsts = await self._consumer.beginning_offsets(*failure.partitions)
+        for tp, first in sorted(firsts.items()):
             position = self._consumer.position(tp)
             if position is None or position >= first:
-                return False
+                raise DataLossError(
+                    f"{tp} has no offset {self._reader.positions[tp]}, and begins at {first}: its "
+                    "log was truncated, or the topic was created again; plan the ranges again"
+                ) from failure
+            if self._missing == "error":
+                raise DataLossError(
+                    f"{tp} begins at offset {first}, after the planned offset {position}: retention"
+                    " has removed the records between; plan the ranges again, with "
+                    'missing="clip" (failOnDataLoss="false") to read the records that are left'
+                ) from failure
             self._consumer.seek(tp, self._clip(tp, position, first))
-        return True
 
     def _stalled(self) -> str:
         tp, end = min(self._reader.left.items())

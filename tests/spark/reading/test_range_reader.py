@@ -15,6 +15,7 @@ from aiokafka.structs import TopicPartition
 from spark.real_topics import delete, ended_ranges
 
 from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.replays.ranges.range_consumer import RangeConsumer
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
 from asyncrevoke.spark.reading import range_reader
 from asyncrevoke.spark.reading.offsets import OffsetRange, resolve_ranges
@@ -95,6 +96,19 @@ async def test_a_range_is_read_from_its_start_to_its_end_and_no_further(
     assert await all_offsets(config, OffsetRange(kafka_topic, 0, 7, 33)) == list(range(7, 33))
 
 
+async def test_a_task_does_not_ask_again_for_the_offsets_that_were_planned(
+    config: ConsumerConfig, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await produce(config, kafka_topic, 3)
+
+    async def asked(*_: object) -> None:
+        pytest.fail("a request for offsets")
+
+    for name in ("beginning_offsets", "end_offsets", "offsets_for_times"):
+        monkeypatch.setattr(RangeConsumer, name, asked)
+    assert await all_offsets(config, OffsetRange(kafka_topic, 0, 1, 3)) == [1, 2]
+
+
 async def test_a_range_whose_end_is_all_gaps_ends(config: ConsumerConfig, kafka_topic: str) -> None:
     await produce(config, kafka_topic, 3)
     producer = AIOKafkaProducer(
@@ -148,7 +162,9 @@ async def test_records_that_go_while_a_range_is_read_are_an_error(
     monkeypatch.setattr(range_reader, "AHEAD", 8000)
     await produce(config, kafka_topic, 60, size=3000)
     read: list[int] = []
-    with pytest.raises(DataLossError, match=r"has no offset \d+: .*plan the ranges again"):
+    with pytest.raises(
+        DataLossError, match=r"begins at offset 50, after the planned offset \d+: .*clip"
+    ):
         async for step in offsets(config, OffsetRange(kafka_topic, 0, 0, 60)):
             if not read:
                 await delete_before(config, kafka_topic, 50)
@@ -200,7 +216,7 @@ async def test_a_start_that_is_gone_is_an_error_at_once(
 ) -> None:
     await produce(config, kafka_topic, 10)
     await delete_before(config, kafka_topic, 6)
-    with pytest.raises(DataLossError, match="begins at offset 6, after the planned start 2"):
+    with pytest.raises(DataLossError, match="begins at offset 6, after the planned offset 2"):
         await all_offsets(config, OffsetRange(kafka_topic, 0, 2, 10))
 
 
