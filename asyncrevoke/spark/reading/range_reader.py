@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.client import log_events
-from asyncrevoke.client.errors import OffsetOutOfRangeError
+from asyncrevoke.client.errors import AsyncRevokeError, OffsetOutOfRangeError
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.ranges.reader import Reader
 from asyncrevoke.spark.errors import DataLossError, StalledReadError
@@ -141,7 +142,7 @@ class RangesReader:
             return ()
         step = await self._step(most)
         if step is None:
-            raise StalledReadError(self._stalled())
+            raise StalledReadError(await self._stalled())
         if step.lost:
             tp = min(step.lost)
             raise DataLossError(
@@ -176,12 +177,20 @@ class RangesReader:
                 ) from failure
             self._consumer.seek(tp, self._clip(tp, position, first))
 
-    def _stalled(self) -> str:
+    async def _stalled(self) -> str:
         tp, end = min(self._reader.left.items())
+        at = self._reader.positions[tp]
+        why = "no broker returns its records: see the log"
+        with suppress(AsyncRevokeError):  # no broker tells more
+            last = (await self._consumer.end_offsets(tp))[tp]
+            if at >= last:
+                why = (
+                    f"no record can be read from offset {last} on, where its log ends or a "
+                    "transaction is open; end ranges there, as resolve_ranges() does"
+                )
         return (
-            f"{tp} has made no progress at offset {self._reader.positions[tp]} of {end} for "
-            f"{self._no_progress_timeout:g} s: no broker returns its records (see the log), or a "
-            "transaction is open; resolve_ranges() plans ends before open transactions"
+            f"{tp} has made no progress at offset {at} of {end} for "
+            f"{self._no_progress_timeout:g} s: {why}"
         )
 
 

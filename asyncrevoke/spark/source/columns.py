@@ -25,11 +25,17 @@ _KNOWN = f"{SCHEMA}, {HEADERS}, {UNREADABLE}, {SCHEMA_ID}"
 
 def check_columns(schema: StructType) -> list[str]:
     """The names of the requested columns. Raises ConfigError for unknown columns."""
+    known = {name: kind for name, _, kind in (c.partition(" ") for c in _KNOWN.split(", "))}
     for field in schema.fields:
-        given = f"{field.name} {field.dataType.simpleString()}"
-        if given not in _KNOWN.split(", "):
+        given = field.dataType.simpleString()
+        if field.name not in known:
             raise ConfigError(
-                f"the source asyncrevoke has no column {given}: in .schema(...) use columns of "
-                f"{_KNOWN}"
+                f"the source asyncrevoke has no column {field.name} {given}: in .schema(...) use "
+                f"columns of {_KNOWN}"
+            )
+        if given != known[field.name]:
+            raise ConfigError(
+                f"the column {field.name} of the source asyncrevoke is {known[field.name]}, and "
+                f".schema(...) says {given}: use {known[field.name]}, and convert it after load()"
             )
     return [field.name for field in schema.fields]

@@ -21,6 +21,7 @@ FIRST_OF_NEW_PARTITION: Final = 0
 """Where the log of a partition begins when it is created."""
 _TOPIC_ID = "topic_id"
 _OFFSETS = "offsets"
+_ANOTHER = "another source wrote it; use the checkpoint of this query, or begin with a new one"
 
 
 class StreamOffsets(NamedTuple):
@@ -48,14 +49,14 @@ class StreamOffsets(NamedTuple):
         ):  # fmt: skip
             by_topic = {topic: by_topic}
         for name, value in by_topic.items():
-            topic_ids[name], by_partition = _of_topic(value)
+            topic_ids[name], by_partition = _of_topic(name, value)
             for number, offset in by_partition.items():
                 partition = whole_number(number)
                 valid = type(offset) is int and 0 <= offset <= LARGEST
                 if partition is None or not valid:
                     raise ConfigError(
                         f"the checkpoint has {shown_option({number: offset})} of topic "
-                        f"{shown_option(name)}, which is not an offset: another source wrote it"
+                        f"{shown_option(name)}, which is not an offset: {_ANOTHER}"
                     )
                 offsets[TopicPartition(name, partition)] = cast("int", offset)
         if not topic_ids and given:
@@ -80,16 +81,24 @@ class StreamOffsets(NamedTuple):
         )
 
 
-def _of_topic(value: object) -> tuple[str | None, Mapping[str, object]]:
+def _of_topic(name: str, value: object) -> tuple[str | None, Mapping[str, object]]:
     fields = _fields(value)
     if _OFFSETS not in fields:
         return None, fields or {"": value}
+    unknown = sorted(fields.keys() - {_TOPIC_ID, _OFFSETS})
     topic_id, offsets = fields.get(_TOPIC_ID), fields[_OFFSETS]
-    return topic_id if isinstance(topic_id, str) else None, _fields(offsets) or {"": offsets}
+    if unknown or not isinstance(topic_id, str | None):
+        field = unknown[0] if unknown else _TOPIC_ID
+        raise ConfigError(
+            f"the checkpoint has {shown_option({field: fields[field]})} of topic "
+            f"{shown_option(name)}, which this version does not know: update asyncrevoke to the "
+            "version that wrote it, or begin with a new checkpoint"
+        )
+    return topic_id, _fields(offsets) or {"": offsets}
 
 
 def _of_another_source(given: object) -> ConfigError:
-    return ConfigError(f"the checkpoint has {shown_option(given)}: another source wrote it")
+    return ConfigError(f"the checkpoint has {shown_option(given)}: {_ANOTHER}")
 
 
 def _fields(value: object) -> dict[str, object]:

@@ -128,6 +128,16 @@ async def test_a_range_whose_end_is_all_gaps_ends(config: ConsumerConfig, kafka_
     assert await all_offsets(config, OffsetRange(kafka_topic, 0, 14, 15)) == []
 
 
+async def test_a_range_beyond_the_end_of_the_log_is_an_error_that_names_it(
+    config: ConsumerConfig, kafka_topic: str
+) -> None:
+    await produce(config, kafka_topic, 4)
+    message = r"at offset 4 of 9 for 1 s: no record can be read from offset 4 on, .* end ranges"
+    with pytest.raises(StalledReadError, match=message):
+        async for _ in offsets(config, OffsetRange(kafka_topic, 0, 0, 9), 1.0):
+            pass
+
+
 async def test_an_open_transaction_is_not_waited_for_without_end(
     config: ConsumerConfig, kafka_topic: str
 ) -> None:

@@ -286,6 +286,25 @@ def test_a_table_rejects_the_options_of_streams(options: dict[str, str], sentenc
         source.reader(types.StructType().add("value", "binary"))
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "sentence"),
+    [
+        ("price", "string", "has no column price string: .* columns of key binary, "),
+        ("value", "string", "column value of .* is binary, and .* says string: use binary, and"),
+        ("partition", "long", "column partition of .* is int, and .* says bigint"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_rejected(name: str, kind: str, sentence: str) -> None:
+    types = pytest.importorskip("pyspark.sql.types", reason="needs the extra spark")
+    from asyncrevoke.spark.source.data_source import KafkaSource
+
+    schema = types.StructType().add("offset", "long").add(name, kind)
+    source = KafkaSource({"topic": "t"})
+    for read in (source.reader, source.streamReader):
+        with pytest.raises(ConfigError, match=sentence):
+            read(schema)
+
+
 def test_the_largest_limit_of_the_connector_is_none_at_all() -> None:
     options = SourceOptions.of({"topic": "t", "maxOffsetsPerTrigger": str(2**63 - 1)})
     assert options.max_offsets_per_trigger == 2**63 - 1

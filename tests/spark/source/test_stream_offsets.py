@@ -85,7 +85,16 @@ def test_checkpoints_without_topic_ids_are_read() -> None:
 
 @pytest.mark.parametrize("given", [{"0": 5}, {"orders": {"0": -1}}, {"orders": {"x": 1}}, [1], "a"])
 def test_offsets_of_another_source_are_an_error(given: object) -> None:
-    with pytest.raises(ConfigError, match="another source wrote it"):
+    with pytest.raises(ConfigError, match=r"another source wrote it; .* begin with a new one"):
+        StreamOffsets.from_json(given)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("leader_epochs", {"0": 3}), ("version", 2), ("topic_id", 5)]
+)
+def test_a_checkpoint_of_a_later_version_is_an_error(field: str, value: object) -> None:
+    given = {"orders": {"topic_id": None, "offsets": {"0": 5}, field: value}}
+    with pytest.raises(ConfigError, match=f"'{field}': .* of topic 'orders', .* update asyncrev"):
         StreamOffsets.from_json(given)
 
 
