@@ -446,6 +446,11 @@ RESOURCES_CLOSE_FAILED = _error("worker_resources failed to close")
 RESOURCES_CLOSE_ABANDONED = _error(
     "worker_resources did not close when cancelled; abandoned", "count"
 )
+REGISTRY_SILENT = _warning(
+    "a schema registry does not respond; asking again", "registry reason patience"
+)
+"""Records whose schemas are not known yet wait, for `patience` seconds each."""
+REGISTRY_RESPONDS = _info("the schema registry responds again", "registry seconds")
 TASK_FAILED_BESIDE_ERROR = _error("task failed, and its group was left with another error")
 ANOTHER_TASK_FAILED = _error("another task failed while its group stops")
 

@@ -118,6 +118,18 @@ class FailurePause(NamedTuple):
     probe_after: float
 
 
+class Outage(NamedTuple):
+    """A server that a decoder or an encoder of handlers asks, and that does not respond.
+
+    ``name`` is the name that the application has given it, ``reason`` the last error, ``seconds``
+    the time since the first one. Records wait for it, or are retried.
+    """
+
+    name: str
+    reason: str
+    seconds: float
+
+
 class UnwrittenRecords(NamedTuple):
     """Failed records that are held, because they cannot be written to ``to_topic``.
 
@@ -189,6 +201,7 @@ class Health(NamedTuple):
     exist; for ``rejected_topics``, brokers reject this consumer's metadata requests.
     ``failure_pauses`` says which failures have paused partitions, and ``unwritten`` has the failed
     records that are held because another topic does not take them.
+    ``outages`` are schema registries that do not respond to decoders and encoders.
     ``unreachable_brokers`` (``host:port``) lead a partition and did not respond to the last
     request; if no broker responds, these are the brokers that were tried. ``throttled_brokers`` are
     brokers (``host:port``) that delay requests of this consumer because it exceeds a quota, with
@@ -217,6 +230,7 @@ class Health(NamedTuple):
     throttled_brokers: Mapping[str, float] = MappingProxyType({})
     transactions: TransactionProgress | None = None
     share: ShareHealth | None = None
+    outages: tuple[Outage, ...] = ()
 
 
 class ProducerHealth(NamedTuple):

@@ -11,6 +11,7 @@ from asyncrevoke.handlers.blocking.run_in import check_blocking
 from asyncrevoke.handlers.decoding.column_decoder import ColumnDecoder
 from asyncrevoke.handlers.decoding.decoders import HandlerDecoder, check_decoder
 from asyncrevoke.handlers.matching import SharedTopic, check_shared_topic, is_shared
+from asyncrevoke.handlers.policy.encoders import encoded_batch_call, encoded_call
 from asyncrevoke.handlers.policy.middleware import M, Middleware, check_middleware
 from asyncrevoke.handlers.policy.options import CheckedOptions, check_options
 from asyncrevoke.handlers.policy.registration import BatchOptions, Handler, HandlerOptions
@@ -248,31 +249,46 @@ def _compiled(
         )
     if not options.only_replays_keep_results:
         check_results(function, name, options.publish_to)
-    return Handler(
-        name=name,
-        registered=registered,
-        function=function,
-        topics=topics,
-        pattern=options.pattern,
-        retry=options.retry,
-        retry_topic=options.retry_topic,
-        dead_letter=options.dead_letter,
-        on_error=options.on_error,
-        call=call,
-        wants_context=wants_context,
-        batch=batch,
-        max_handler_time=options.max_handler_time,
-        decoder=decoder,
-        order_by=options.order_by,
-        limits=options.limits,
-        publish_to=options.publish_to,
-        where=options.where,
-        unmatched=options.unmatched,
-        value_type=value_type(function, name, batch=batch is not None),
-        run_in=options.run_in,
-        only_replays_keep_results=options.only_replays_keep_results,
-        release_delay=options.release_delay,
+    return _with_encoder(
+        Handler(
+            name=name,
+            registered=registered,
+            function=function,
+            topics=topics,
+            pattern=options.pattern,
+            retry=options.retry,
+            retry_topic=options.retry_topic,
+            dead_letter=options.dead_letter,
+            on_error=options.on_error,
+            call=call,
+            wants_context=wants_context,
+            batch=batch,
+            max_handler_time=options.max_handler_time,
+            decoder=decoder,
+            order_by=options.order_by,
+            limits=options.limits,
+            publish_to=options.publish_to,
+            encoder=options.encoder,
+            where=options.where,
+            unmatched=options.unmatched,
+            value_type=value_type(function, name, batch=batch is not None),
+            run_in=options.run_in,
+            only_replays_keep_results=options.only_replays_keep_results,
+            release_delay=options.release_delay,
+        )
     )
+
+
+def _with_encoder(handler: Handler) -> Handler:
+    """A handler whose results are encoded by its encoder, if it has one."""
+    encoder, topic = handler.encoder, handler.publish_to
+    if encoder is None or topic is None:
+        return handler
+    if handler.batch is not None:
+        call = encoded_batch_call(handler.batch.call, encoder, topic)
+        return handler._replace(batch=handler.batch._replace(call=call))
+    assert handler.call is not None
+    return handler._replace(call=encoded_call(handler.call, encoder, topic))
 
 
 def _called_function(
@@ -316,7 +332,7 @@ def _with_decoder(handler: Handler, decoder: HandlerDecoder | None) -> Handler:
 def _compiled_again(handler: Handler, decoder: HandlerDecoder | None) -> Handler:
     if handler.batch is None:
         call, _ = compile_call(handler.function, handler.name, decoder)
-        return handler._replace(call=call, decoder=decoder)
+        return _with_encoder(handler._replace(call=call, decoder=decoder))
     decode, batch_call, columns = compile_batch_call(handler.function, handler.name, decoder)
     batch = handler.batch._replace(decode=decode, call=batch_call, columns=columns)
-    return handler._replace(batch=batch, decoder=decoder)
+    return _with_encoder(handler._replace(batch=batch, decoder=decoder))

@@ -10,6 +10,7 @@ from asyncrevoke.client.core.io.deadline import time_for_running
 from asyncrevoke.client.errors import ConfigError, UnreadableRecordError
 from asyncrevoke.client.model import (
     FailurePause,
+    Outage,
     PollResult,
     Record,
     TopicPartition,
@@ -18,6 +19,7 @@ from asyncrevoke.client.model import (
 )
 from asyncrevoke.client.runtime.session.record_owners import RecordOwner
 from asyncrevoke.client.runtime.session.status import RunningCall
+from asyncrevoke.handlers.decoding.outages import outages_of
 from asyncrevoke.handlers.execution.pipeline import HandlerPipeline
 from asyncrevoke.handlers.policy.batch import first_unfinished_offset, unfinished_records
 from asyncrevoke.handlers.scheduling.handler_ordering import HandlerInFlightLimits, HandlerOrdering
@@ -43,6 +45,7 @@ class HandlerRunner(RecordOwner):
 
     def __init__(self, source: RecordSource, lookup: HandlerLookup, context: RunnerContext) -> None:
         self._source = source
+        self._lookup = lookup
         self._context = context
         self._log = context.log
         # What has stopped the runner; None if nothing has.
@@ -152,6 +155,11 @@ class HandlerRunner(RecordOwner):
     def unwritten(self) -> Iterator[UnwrittenRecords]:
         """The failed records that are held until another topic takes them."""
         return self._pipeline.failures.held.unwritten()
+
+    def outages(self) -> Iterator[Outage]:
+        """The servers that do not respond to decoders and encoders."""
+        handlers = self._lookup.handlers
+        return outages_of(part for one in handlers for part in (one.decoder, one.encoder))
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The name of a record's handler; if it is unknown, the names of the topic's handlers."""

@@ -67,6 +67,7 @@ _OF_HANDLERS = frozenset(
     (
         "batch",
         "dead_letter",
+        "encoder",
         "max_handler_time",
         "max_records",
         "max_wait",

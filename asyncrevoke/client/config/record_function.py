@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def check_record_function(option: str, function: object, field: str, instead: str) -> None:
-    """Raise ConfigError, with the fix, unless ``function`` is sync and can be called with a record.
-    Most such functions use this ``field``; ``instead`` is the fix for an async function."""
+def check_record_function(
+    option: str, function: object, field: str, instead: str | None = None
+) -> None:
+    """Raise ConfigError, with the fix, unless ``function`` can be called with a record. Most such
+    functions use this ``field``; ``instead`` is the fix for an async function, None allows one."""
     if not callable(function):
         raise ConfigError(
             f"{option}={shown_option(function)} cannot be called: use a function of the record, as "
@@ -24,6 +26,10 @@ def check_record_function(option: str, function: object, field: str, instead: st
     name = function_name(function)
     method: object = getattr(function, "__call__", None)  # noqa: B004 - the method itself
     for callee in (function, method):
+        if inspect.isasyncgenfunction(callee) and instead is None:
+            raise ConfigError(f"{option}={name} yields: return the {field}")
+        if instead is None:
+            continue
         if inspect.iscoroutinefunction(callee) or inspect.isasyncgenfunction(callee):
             raise ConfigError(f"{option}={name} is async, and {option} is sync: {instead}")
     try:

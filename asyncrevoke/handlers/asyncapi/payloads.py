@@ -65,6 +65,8 @@ def received(handler: Handler, schemas: JsonSchemas) -> list[Payload]:
 
 def published(handler: Handler, schemas: JsonSchemas) -> list[Payload]:
     """The values that a handler publishes, each kind of a union by itself."""
+    if handler.encoder is not None:
+        return [_binary(f"A value that {function_name(handler.encoder)} encodes.")]
     annotation = return_annotation(handler.function)
     while get_origin(annotation) in (*_OF_FIRST, *_OF_LAST):
         given = get_args(annotation)

@@ -33,7 +33,8 @@ def columns_kind(annotation: object) -> Kind | None:
     """What a parameter with this annotation receives, if that is columns."""
     if not isinstance(annotation, type):
         return None
-    return _KINDS.get((annotation.__module__.partition(".")[0], annotation.__name__))
+    # Classes that are made at run time, as those of Protobuf messages, may have no module.
+    return _KINDS.get((str(annotation.__module__).partition(".")[0], annotation.__name__))
 
 
 @cache

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final, Literal, Protocol, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
@@ -17,14 +18,19 @@ from asyncrevoke.client.printable import is_caught_by
 from asyncrevoke.handlers.decoding.column_decoder import ColumnDecoder
 from asyncrevoke.handlers.decoding.decode_failure import decode_error
 
-# Returns the value of a record, or raises DecodeError.
+# Returns the value of a record, or raises DecodeError. A user's decoder may be async.
 Decoder: TypeAlias = Callable[[Record], object]
 # What a handler may have as its decoder: one of columns only if it receives these.
 HandlerDecoder: TypeAlias = Decoder | ColumnDecoder
 # By the names of their classes, because these packages may not be installed: errors of a
 # connection that are no OSError.
 _OF_CONNECTIONS: Final = frozenset(
-    ("httpx.TransportError", "aiohttp.ClientConnectionError", "urllib3.HTTPError")
+    (
+        "httpx.TransportError",
+        "httpx2.TransportError",
+        "aiohttp.ClientConnectionError",
+        "urllib3.HTTPError",
+    )
 )
 # Attributes of errors that have an HTTP status.
 _STATUSES: Final = ("http_status_code", "status_code", "status", "code")
@@ -58,7 +64,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _is_temporary(error: BaseException) -> bool:
     try:
-        status, is_of_connection = _status(error), _is_of_connection(error)
+        status, is_of_connection = http_status(error), _is_of_connection(error)
     except BaseException:  # noqa: BLE001 - a class of the user may raise when it is asked
         status, is_of_connection = None, False
     if status is not None:
@@ -73,7 +79,8 @@ def _is_of_connection(error: BaseException) -> bool:
     )
 
 
-def _status(error: BaseException) -> int | None:
+def http_status(error: BaseException) -> int | None:
+    """The HTTP status of an error, or of its response; None if it has none."""
     for source in (error, getattr(error, "response", None)):
         for name in _STATUSES:
             status = cast("object", getattr(source, name, None))
@@ -148,9 +155,27 @@ def _is_other_record(annotation: object) -> bool:
     return issubclass(of, Record) or of.__module__.partition(".")[0] in _OTHER_CLIENTS
 
 
-def custom_decoder(decode: Decoder) -> Decoder:
+class AsyncDecoder:
+    """A user's decoder that is async. Each error is a DecodeError."""
+
+    def __init__(self, decode: Callable[[Record], Awaitable[object]]) -> None:
+        self._decode = decode
+
+    async def __call__(self, record: Record) -> object:
+        """The value. If cancelled, the decoder is cancelled."""
+        try:
+            return await self._decode(record)
+        except DecodeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+            failure = _decoder_failed(record, self._decode, error)
+        raise failure
+
+
+def custom_decoder(decode: Decoder) -> Decoder | AsyncDecoder:
     """Wrap a user's decoder, so that each error is a DecodeError. It receives tombstones, too."""
-    name = function_name(decode)
+    if any(map(inspect.iscoroutinefunction, (decode, getattr(decode, "__call__", None)))):  # noqa: B004
+        return AsyncDecoder(cast("Callable[[Record], Awaitable[object]]", decode))
 
     def decode_record(record: Record) -> object:
         failure: DecodeError | None = None
@@ -160,8 +185,7 @@ def custom_decoder(decode: Decoder) -> Decoder:
         except DecodeError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a user's code raises
-            what, temporary = f"the decoder {name} failed", is_temporary(error)
-            failure = decode_error(record, what, error, temporary=temporary)
+            failure = _decoder_failed(record, decode, error)
         if failure is not None:
             raise failure
         if isinstance(value, Coroutine):
@@ -169,20 +193,24 @@ def custom_decoder(decode: Decoder) -> Decoder:
             raise DecodeError(
                 record.topic_partition,
                 record.offset,
-                f"the decoder {name} returned a coroutine: a decoder is sync; annotate the "
-                "handler's first parameter Record, and await what decodes in the handler",
+                f"the decoder {function_name(decode)} returned a coroutine, and is not async: "
+                "define it with `async def`",
             )
         return value
 
     return decode_record
 
 
+def _decoder_failed(record: Record, decode: object, error: Exception) -> DecodeError:
+    what = f"the decoder {function_name(decode)} failed"
+    return decode_error(record, what, error, temporary=is_temporary(error))
+
+
 def check_decoder(decoder: object) -> None:
     """Raise ConfigError, with the fix, for a value that cannot decode a record, or columns."""
     if isinstance(decoder, ColumnDecoder):
         return
-    instead = "annotate the handler's first parameter Record, and await what decodes in the handler"
-    check_record_function("decoder", decoder, "value", instead)
+    check_record_function("decoder", decoder, "value")
 
 
 def annotation_name(annotation: object) -> str:

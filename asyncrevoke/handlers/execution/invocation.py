@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.errors import DecodeError, HandlerTimeoutError
@@ -15,6 +15,7 @@ from asyncrevoke.client.printable import reportable
 from asyncrevoke.client.producing.exactly_once.finished_records import CallResults
 from asyncrevoke.client.runtime.session.membership_guard import MembershipGuard, may_begin
 from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
+from asyncrevoke.handlers.decoding.decoders import AsyncDecoder
 from asyncrevoke.handlers.policy.batch import (
     BatchError,
     HandlerBatch,
@@ -408,11 +409,13 @@ async def _decode(
         return await _decode_columns(
             batch, records, handler, handler.batch.columns, calls, failures
         )
-    decode = handler.batch.decode
+    decode = cast("Callable[[Record], Any]", handler.batch.decode)
+    awaits = isinstance(decode, AsyncDecoder)
     values: list[object] = []
     for record in list(batch.records):
         try:
-            values.append(decode(failures.original(record) if is_retry_topic else record))
+            value = decode(failures.original(record) if is_retry_topic else record)
+            values.append(await value if awaits else value)
         except DecodeError as error:
             if not await _undecodable(batch, record, error, handler, calls, failures):
                 return values, len(values), error

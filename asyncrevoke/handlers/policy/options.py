@@ -15,6 +15,7 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.printable import shown_option
 from asyncrevoke.handlers.decoding.decoders import HandlerDecoder, check_decoder
+from asyncrevoke.handlers.policy.encoders import Encoder, check_encoder
 from asyncrevoke.handlers.policy.limits import HandlerLimits, check_limits
 from asyncrevoke.handlers.policy.registration import HandlerOptions, OnError, RunIn, Unmatched
 from asyncrevoke.handlers.policy.retry import Pause, Retry
@@ -67,6 +68,7 @@ class CheckedOptions(NamedTuple):
     order_by: OrderBy | Inherit | None
     limits: HandlerLimits
     publish_to: str | None
+    encoder: Encoder | None
     only_replays_keep_results: bool
     where: Callable[[Record], object] | None
     unmatched: Unmatched | None
@@ -98,6 +100,7 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
         options.get("concurrency"), options.get("rate_limit"), options.get("max_in_flight")
     )
     _check_order_by(order_by, batch=batch)
+    check_encoder(options.get("encoder"), options.get("publish_to"))
     _check_dead_letter_is_not_handled(dead_letter, topics, pattern)
     return CheckedOptions(
         pattern=pattern,
@@ -111,6 +114,7 @@ def check_options(topics: tuple[str, ...], options: HandlerOptions) -> CheckedOp
         order_by=order_by,
         limits=limits,
         publish_to=_checked_publish_to(options.get("publish_to"), topics, pattern),
+        encoder=options.get("encoder"),
         only_replays_keep_results=options.get("publish_to", "") is None,
         where=_checked_where(options.get("where")),
         unmatched=_checked_unmatched(options.get("unmatched"), dead_letter),

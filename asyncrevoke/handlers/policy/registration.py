@@ -10,7 +10,8 @@ from asyncrevoke.client.config import OrderBy
 from asyncrevoke.client.config.inherit import Inherit
 from asyncrevoke.client.model import Record
 from asyncrevoke.handlers.decoding.arrow_values import HandlerColumns
-from asyncrevoke.handlers.decoding.decoders import Decoder, HandlerDecoder
+from asyncrevoke.handlers.decoding.decoders import AsyncDecoder, Decoder, HandlerDecoder
+from asyncrevoke.handlers.policy.encoders import Encoder
 from asyncrevoke.handlers.policy.handler_function import HandlerFunction
 from asyncrevoke.handlers.policy.limits import HandlerLimits, RateLimit
 from asyncrevoke.handlers.policy.middleware import Middleware
@@ -63,6 +64,9 @@ class HandlerOptions(TypedDict, total=False):
     """In a share group: seconds for which ``on_error="release"`` holds a record before it releases
     it (default 30.0), so that an outage does not use up its deliveries. Its lock is renewed
     meanwhile, and it uses no slot; a stop releases it at once."""
+    encoder: Encoder | None
+    """A function, sync or async, of a topic and a result's value that returns bytes, instead of the
+    encoding as JSON. It does not get null values. If it raises, the call has failed."""
     publish_to: str | None
     """A topic for the results that the function returns or yields, see
     :class:`~asyncrevoke.Message`: a value, or a list of values; None publishes nothing. The record
@@ -82,9 +86,10 @@ class HandlerOptions(TypedDict, total=False):
     """Cancels a call after this many seconds, which is a failure (HandlerTimeoutError). A log line
     warns at half of the time. If the call still runs 5 s later, its partition is paused."""
     decoder: HandlerDecoder | None
-    """A sync function that returns the value of a ``Record``; it receives tombstones, too. It runs
-    in the event loop, so it must not block. If it raises, the value does not decode. For a handler
-    that receives columns: an ``ArrowJson`` or ``ArrowRegistry``, which makes structs of the column
+    """A function, sync or async, that returns the value of a ``Record``; it receives tombstones,
+    too. It runs in the event loop, so it must not block, and its time counts for
+    ``max_handler_time``. If it raises, the value does not decode. For a handler that receives
+    columns: an ``ArrowJson`` or ``ArrowRegistry``, which makes structs of the column
     ``value``."""
     order_by: OrderBy | Inherit | None
     """Which records wait for each other; by default the consumer's ``order_by``."""
@@ -109,7 +114,7 @@ class BatchOptions(NamedTuple):
 
     max_records: int
     max_wait: float
-    decode: Decoder
+    decode: Decoder | AsyncDecoder
     call: BatchHandlerCall
     columns: HandlerColumns | None = None
 
@@ -143,6 +148,7 @@ class Handler(NamedTuple):
     limits: HandlerLimits
     middleware: tuple[Middleware, ...] = ()
     publish_to: str | None = None
+    encoder: Encoder | None = None
     where: Callable[[Record], object] | None = None
     unmatched: Unmatched | None = None
     value_type: object = None

@@ -16,6 +16,7 @@ from asyncrevoke.client.runtime.arrow.arrow_options import check_packages
 from asyncrevoke.handlers.decoding.arrow_values import HandlerColumns, columns_kind
 from asyncrevoke.handlers.decoding.column_decoder import ColumnDecoder
 from asyncrevoke.handlers.decoding.decoders import (
+    AsyncDecoder,
     BytesDecoder,
     Decoder,
     HandlerDecoder,
@@ -141,7 +142,7 @@ def value_type(function: HandlerFunction, name: str, *, batch: bool) -> object:
 
 def compile_batch_call(
     function: HandlerFunction, name: str, decoder: HandlerDecoder | None = None
-) -> tuple[Decoder, BatchHandlerCall, HandlerColumns | None]:
+) -> tuple[Decoder | AsyncDecoder, BatchHandlerCall, HandlerColumns | None]:
     """Check a batch handler, and return the decoder of one value, the call, and the columns that
     the function receives, if it does.
 
@@ -306,7 +307,11 @@ def _for_dependencies(
     return named
 
 
-def _bind(function: HandlerFunction, decode: Decoder, extra: ExtraParameters) -> HandlerCall:
+def _bind(
+    function: HandlerFunction, decode: Decoder | AsyncDecoder, extra: ExtraParameters
+) -> HandlerCall:
+    if isinstance(decode, AsyncDecoder):
+        return _call_with_awaited(function, decode, extra)
     if not extra.named and not extra.context:
         if not extra.positional:
             if decode is whole_record:
@@ -321,6 +326,20 @@ def _bind(function: HandlerFunction, decode: Decoder, extra: ExtraParameters) ->
         what = {"record": record, "context": context}
         more = [what[source] for source in extra.positional]
         return function(decode(record), *more, **{by: what[source] for by, source in extra.named})
+
+    return call
+
+
+def _call_with_awaited(
+    function: HandlerFunction, decode: AsyncDecoder, extra: ExtraParameters
+) -> HandlerCall:
+    """A call that first awaits the value."""
+
+    async def call(record: Record, context: HandlerContext | None = None, /) -> object:
+        value = await decode(record)
+        what = {"record": record, "context": context}
+        more = [what[source] for source in extra.positional]
+        return await function(value, *more, **{by: what[source] for by, source in extra.named})
 
     return call
 

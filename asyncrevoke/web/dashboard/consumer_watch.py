@@ -276,6 +276,10 @@ def _unavailable(health: Health) -> Iterator[Unavailable]:
     for held in health.unwritten:
         records = counted(held.records, "failed record")
         yield Unavailable(held.to_topic, f"{records} cannot be written to it: {held.reason}")
+    for outage in health.outages:
+        kind = outage.reason.partition(":")[0]
+        reason = f"the registry has not responded for {outage.seconds:.0f} s: {kind}"
+        yield Unavailable(outage.name, reason)
     for broker, seconds in health.throttled_brokers.items():
         yield Unavailable(broker, f"a quota throttles this consumer for {seconds:.0f} s more")
     if (waits := health.transactions) is not None and (waits.seconds or 0) > _LONG_TRANSACTION:

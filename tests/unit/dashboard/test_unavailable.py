@@ -6,7 +6,7 @@ import asyncio
 
 from unit.dashboard.table_rows import table_rows
 
-from asyncrevoke import Consumer, Health, Pause, TopicPartition
+from asyncrevoke import Consumer, Health, Outage, Pause, TopicPartition
 from asyncrevoke.client.runtime.hooks.observers import ConsumerSnapshot, Observed
 from asyncrevoke.testing import TestConsumer
 from asyncrevoke.web.dashboard.consumer_watch import ConsumerWatch
@@ -57,6 +57,7 @@ def test_missing_and_rejected_topics_and_silent_brokers_are_named() -> None:
                 rejected_topics=frozenset({"payments"}),
                 unreachable_brokers=("kafka-2:9092",),
                 throttled_brokers={"kafka-3:9092": 19.6},
+                outages=(Outage("registry:8081", "ConnectError: secret", 61.2),),
             )
         )
     )
@@ -67,6 +68,7 @@ def test_missing_and_rejected_topics_and_silent_brokers_are_named() -> None:
         ["refunds", "the topic does not exist", "till"],
         ["payments", "the brokers reject requests for the topic", "till"],
         ["kafka-2:9092", "the broker does not respond", "till"],
+        ["registry:8081", "the registry has not responded for 61 s: ConnectError", "till"],
         ["kafka-3:9092", "a quota throttles this consumer for 20 s more", "till"],
         ["orders-1", "the partition is paused", "till"],
     ]

@@ -46,7 +46,8 @@ class Probe(NamedTuple):
     ``live`` is False if only a restart helps: the consumer or its handlers have failed, or a
     handler has exceeded its limit. ``ready`` is also False before the group was joined, while the
     coordinator or a broker that leads a partition does not respond, while a topic that it
-    subscribes to does not exist (unless ``allow_missing_topics``) or brokers reject it, while
+    subscribes to does not exist (unless ``allow_missing_topics``) or brokers reject it, while a
+    schema registry does not respond (see :class:`Outage`), while
     failed records cannot be written to a dead letter topic or retry topic, while transactions have
     not been committed for longer than ``request_timeout``, and while closing. A consumer without
     partitions can be both.
@@ -150,6 +151,9 @@ def _why_unready(config: ConsumerConfig, session: EnteredSession, health: Health
     for held in health.unwritten[:_MOST_NAMES]:
         records = counted(held.records, "failed record")
         yield f"{records} cannot be written to {held.to_topic}: {held.reason}"
+    for outage in health.outages[:_MOST_NAMES]:
+        kind = outage.reason.partition(":")[0]
+        yield f"{outage.name} has not responded for {outage.seconds:.0f} s ({kind})"
     if (waits := health.transactions) is not None and (waits.seconds or 0) > config.request_timeout:
         records = counted(waits.records, "finished record")
         yield f"no transaction was committed for {waits.seconds:.0f} s: {records} wait"

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import (
         BlockingRecord,
         FailurePause,
+        Outage,
         PollResult,
         Record,
         TopicPartition,
@@ -56,6 +57,10 @@ class RecordOwner:
     def unwritten(self) -> Iterable[UnwrittenRecords]:
         """The failed records that are held until another topic takes them."""
         raise NotImplementedError
+
+    def outages(self) -> Iterable[Outage]:
+        """The servers that do not respond to decoders and encoders."""
+        return ()
 
     def name_of(self, partition: TopicPartition, offset: int) -> str | None:
         """The name of the handler or function that has a record; None if unknown."""

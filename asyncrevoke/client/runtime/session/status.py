@@ -107,6 +107,7 @@ class SessionStatus:
                 pause for owner in self._owners for pause in owner.failure_pauses()
             ),
             unwritten=tuple(held for owner in self._owners for held in owner.unwritten()),
+            outages=tuple(outage for owner in self._owners for outage in owner.outages()),
             running=self.running(),
             transactions=None if writer is None else writer.progress(),
         )

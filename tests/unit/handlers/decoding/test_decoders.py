@@ -18,7 +18,7 @@ from asyncrevoke.handlers.registry import Router
 from asyncrevoke.testing import TestConsumer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
     from asyncrevoke.handlers.policy.handler_function import HandlerFunction
@@ -301,19 +301,15 @@ async def test_a_decoder_that_returns_a_coroutine_has_failed() -> None:
         run.source.feed(record(0))
         error = await run.failure()
         assert isinstance(error, DecodeError)
-        assert "a decoder is sync" in str(error)
+        assert "returned a coroutine, and is not async" in str(error)
 
 
 # -- what is rejected ------------------------------------------------------------------------------
 
 
 def test_a_value_that_cannot_be_a_decoder_is_a_config_error_with_the_fix() -> None:
-    async def asynchronous(of: Record) -> int:
-        return number(of)
-
-    class Asynchronous:
-        async def __call__(self, of: Record) -> int:
-            return number(of)
+    async def several(of: Record) -> AsyncIterator[int]:
+        yield number(of)
 
     class Registry:
         """Like the deserializers of schema registries."""
@@ -327,8 +323,7 @@ def test_a_value_that_cannot_be_a_decoder_is_a_config_error_with_the_fix() -> No
     def of_bytes(value: bytes) -> object: ...
 
     assert "decoder=lambda record: parse(record.value)" in rejection("avro")
-    assert "and decoder is sync" in rejection(asynchronous)
-    assert "and decoder is sync" in rejection(Asynchronous())
+    assert "several yields: return the value" in rejection(several)
     assert "takes something else: wrap it" in rejection(Order)
     assert "takes something else: wrap it" in rejection(two)
     assert "takes something else: wrap it" in rejection(nothing)

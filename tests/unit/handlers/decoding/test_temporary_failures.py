@@ -28,6 +28,12 @@ def caused(cause: BaseException) -> Exception:
         return error
 
 
+def named_like(package: str, name: str) -> type[Exception]:
+    """An error of a package that may not be installed; here of one that a class inherits from."""
+    base = type(name, (Exception,), {"__module__": f"{package}._exceptions"})
+    return type("RemoteProtocolError", (base,), {})
+
+
 class HostileError(Exception):
     @property
     def response(self) -> object:
@@ -47,6 +53,7 @@ class HostileError(Exception):
         urllib3.exceptions.NewConnectionError,
         SchemaRegistryError(500, 50001, "error in the backend"),
         caused(ConnectionError()),
+        named_like("httpx2", "TransportError")("disconnected"),
     ],
 )
 def test_an_error_of_the_registry_is_temporary(error: BaseException | type[Exception]) -> None:
