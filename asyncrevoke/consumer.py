@@ -491,9 +491,9 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
     def _group_protocol(self) -> GroupProtocol:
         return self._config.group_protocol
 
-    @property
-    def _has_handlers(self) -> bool:
-        return self._handler_host.router is not None
+    def _handled(self) -> tuple[str | None, frozenset[str]] | None:
+        router = self._handler_host.router
+        return None if router is None else (router.pattern, router.topics)
 
     def _needs_group(self, call: str) -> None:
         if self._config.group_id is None:

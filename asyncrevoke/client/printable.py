@@ -10,12 +10,13 @@ import re
 from typing import TYPE_CHECKING, Final, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 # Limits in characters; longer texts are cut.
 LONGEST_TEXT: Final = 1000
 LONGEST_MESSAGE: Final = 8000
 _LONGEST_OPTION: Final = 200
+MOST_NAMES: Final = 6
 _WORD = re.compile(r"\S+")
 _NAME_OF: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
 _MRO_OF: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].__get__
@@ -122,6 +123,12 @@ def host_and_port(host: str, port: int) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 partition``, ``2 partitions``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def some_names(names: Sequence[str]) -> str:
+    """The first ``MOST_NAMES`` of these names, and how many more there are."""
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
 
 
 def printable_lines(text: str) -> str:

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from asyncrevoke.client.core.membership.classic.state_table import ClassicState
 from asyncrevoke.client.model import FailurePause, GroupMetadata, Health, TopicPartition
-from asyncrevoke.client.printable import counted
+from asyncrevoke.client.printable import MOST_NAMES, counted, some_names
 from asyncrevoke.client.runtime.session.partition_calls import SessionCalls
 from asyncrevoke.client.runtime.session.status import HANDLER_GRACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.runtime.session.entered_session import EnteredSession
 
 # Until the other members have joined, the coordinator confirms nothing.
 _JOINING = (ClassicState.AWAIT_JOIN.value, ClassicState.AWAIT_SYNC.value)
-_MOST_NAMES = 6
 
 
 class ProbeDetails(TypedDict):
@@ -146,12 +145,12 @@ def _why_unready(config: ConsumerConfig, session: EnteredSession, health: Health
         health = health._replace(missing_topics=frozenset())
     yield from _unavailable(health)
     if health.share is not None and health.share.refused_sessions:
-        refused = _some(health.share.refused_sessions)
+        refused = some_names(health.share.refused_sessions)
         yield f"brokers accept no further share session: {refused}"
-    for held in health.unwritten[:_MOST_NAMES]:
+    for held in health.unwritten[:MOST_NAMES]:
         records = counted(held.records, "failed record")
         yield f"{records} cannot be written to {held.to_topic}: {held.reason}"
-    for outage in health.outages[:_MOST_NAMES]:
+    for outage in health.outages[:MOST_NAMES]:
         kind = outage.reason.partition(":")[0]
         yield f"{outage.name} has not responded for {outage.seconds:.0f} s ({kind})"
     if (waits := health.transactions) is not None and (waits.seconds or 0) > config.request_timeout:
@@ -162,11 +161,12 @@ def _why_unready(config: ConsumerConfig, session: EnteredSession, health: Health
 def _unavailable(health: Health) -> Iterator[str]:
     """What the consumer cannot read from: brokers and topics, a sentence for each reason."""
     if health.unreachable_brokers:
-        yield f"brokers do not respond: {_some(health.unreachable_brokers)}"
+        yield f"brokers do not respond: {some_names(health.unreachable_brokers)}"
     if health.missing_topics:
-        yield f"topics do not exist: {_some(sorted(health.missing_topics))}"
+        yield f"topics do not exist: {some_names(sorted(health.missing_topics))}"
     if health.rejected_topics:
-        yield f"the brokers reject requests for topics: {_some(sorted(health.rejected_topics))}"
+        rejected = some_names(sorted(health.rejected_topics))
+        yield f"the brokers reject requests for topics: {rejected}"
 
 
 def _why_paused(pause: FailurePause) -> tuple[str, str]:
@@ -176,8 +176,3 @@ def _why_paused(pause: FailurePause) -> tuple[str, str]:
         str(TopicPartition(pause.topic, pause.partition)),
         f"{pause.handler} has failed at offset {pause.offset} ({kind}): paused until {until}",
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"

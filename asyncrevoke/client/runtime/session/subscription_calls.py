@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from asyncrevoke.client.config.topics import check_pattern, check_topics, reject_both
 from asyncrevoke.client.errors import ConfigError, IllegalStateError
 from asyncrevoke.client.model import BrokerPattern, TopicPartition
+from asyncrevoke.client.printable import some_names
 from asyncrevoke.client.runtime.session.partition_calls import (
     Partition,
     SessionCalls,
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
 
-    from asyncrevoke.client.config import GroupProtocol
+    from asyncrevoke.client.config import ConsumerConfig, GroupProtocol
 
 
 def read_from(
@@ -37,6 +38,8 @@ def read_from(
 class SubscriptionCalls(SessionCalls):
     """Topics, a pattern, or manually assigned partitions; before and after entering."""
 
+    _config: ConsumerConfig
+
     def __init__(
         self, topics: tuple[str, ...], pattern: re.Pattern[str] | BrokerPattern | None
     ) -> None:
@@ -44,13 +47,38 @@ class SubscriptionCalls(SessionCalls):
         self._pattern = pattern
         self._assigned: list[TopicPartition] | None = None
 
+    def _handled(self) -> tuple[str | None, frozenset[str]] | None:
+        """The pattern, or the topics, of the handlers; None without handlers."""
+        raise NotImplementedError
+
     @property
     def _has_handlers(self) -> bool:
-        raise NotImplementedError
+        return self._handled() is not None
 
     @property
     def _group_protocol(self) -> GroupProtocol:
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        """What it reads, and its state; nothing of how it authenticates."""
+        pattern, topics = self._handled() or (self._pattern, self._topics)
+        if pattern is not None:
+            reads = f"pattern {_text_of(pattern)!r}"
+        else:
+            reads = some_names(sorted(topics or map(str, self._assigned or ()))) or "no topics"
+        group = "no group" if self._config.group_id is None else f"group {self._config.group_id!r}"
+        servers = some_names(self._config.bootstrap_servers)
+        return f"<{type(self).__name__} of {reads}, {group}, at {servers}: {self._state()}>"
+
+    def _state(self) -> str:
+        session = self._running
+        if session is None:
+            return "not entered"
+        if session.failure is not None:
+            return "failed"
+        if session.closing:
+            return "closed" if session.closed else "closing"
+        return "entered"
 
     def subscribe(
         self, *topics: str, pattern: str | re.Pattern[str] | BrokerPattern | None = None
@@ -125,3 +153,9 @@ class SubscriptionCalls(SessionCalls):
         if self._session is None:
             return frozenset(self._topics)
         return self._readable().core.subscription_state.subscription()
+
+
+def _text_of(pattern: str | re.Pattern[str] | BrokerPattern) -> str:
+    if isinstance(pattern, BrokerPattern):
+        return pattern.regex
+    return pattern if isinstance(pattern, str) else pattern.pattern
