@@ -8,8 +8,9 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.spark.reading.places import LARGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.spark.reading.offsets import OffsetRange
 
 MOST_TASKS: Final = 100_000
@@ -21,9 +22,11 @@ class RangeSplits(NamedTuple):
 
     First, ranges with more than ``max_records_per_partition`` offsets are split into as few equal
     ranges as possible. If there are then fewer than ``min_partitions``, each is split in proportion
-    to its offsets, into about ``min_partitions`` altogether.
+    to its bytes, or to its offsets if the bytes are not known, into about ``min_partitions``
+    altogether.
 
-    Only offsets are counted: those of compacted records, aborted records and control markers, too.
+    Parts of a range have equal numbers of offsets: those of compacted records, aborted records and
+    control markers count, too.
     """
 
     min_partitions: int | None = None
@@ -43,8 +46,18 @@ class RangeSplits(NamedTuple):
             if value is not None and not 1 <= value <= most:
                 raise ConfigError(f"{name}={value}: use at least 1 and at most {most}")
 
-    def split(self, ranges: Iterable[OffsetRange]) -> Sequence[OffsetRange]:
-        """The ranges that have offsets, split.
+    def weighs(self, ranges: Iterable[OffsetRange]) -> bool:
+        """Whether it matters for these ranges how many bytes the offsets of partitions have."""
+        partitions = {each.topic_partition for each in ranges if each.size}
+        return 1 < len(partitions) < (self.min_partitions or 0)
+
+    def split(
+        self,
+        ranges: Iterable[OffsetRange],
+        bytes_per_offset: Mapping[TopicPartition, float] | None = None,
+    ) -> Sequence[OffsetRange]:
+        """The ranges that have offsets, split. ``bytes_per_offset`` has all of their partitions;
+        None, or empty: the bytes are not known.
 
         Raises ConfigError if ``max_records_per_partition`` splits them into more than
         ``MOST_TASKS``.
@@ -56,7 +69,7 @@ class RangeSplits(NamedTuple):
             self._check(sum(counts), sum(offset_range.size for offset_range in left))
             left = _split_all(left, counts)
         if least is not None and len(left) < least:
-            left = _split_all(left, _counts([offset_range.size for offset_range in left], least))
+            left = _split_all(left, _counts(left, least, bytes_per_offset or {}))
         return left
 
     def _check(self, count: int, offsets: int) -> None:
@@ -72,14 +85,21 @@ NO_SPLITS: Final = RangeSplits()
 """Nothing is split."""
 
 
-def _counts(sizes: Sequence[int], least: int) -> list[int]:
+def _counts(
+    ranges: Sequence[OffsetRange], least: int, bytes_per_offset: Mapping[TopicPartition, float]
+) -> list[int]:
     """Into how many each is split: small ones, which are not split, do not count for the others."""
-    total = sum(sizes)
-    whole = [size for size in sizes if _rounded(size * least, total) <= 1]
+    weights = [
+        max(1, int(each.size * bytes_per_offset.get(each.topic_partition, 1))) for each in ranges
+    ]
+    total = sum(weights)
+    whole = [weight for weight in weights if _rounded(weight * least, total) <= 1]
     rest, left = total - sum(whole), max(1, least - len(whole))
     return [
-        1 if _rounded(size * least, total) <= 1 else min(size, max(1, _rounded(size * left, rest)))
-        for size in sizes
+        1
+        if _rounded(weight * least, total) <= 1
+        else min(each.size, max(1, _rounded(weight * left, rest)))
+        for each, weight in zip(ranges, weights, strict=True)
     ]
 
 

@@ -38,9 +38,10 @@ from asyncrevoke.spark.source.stream_offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from asyncrevoke.client.columns.arrow import ArrowRecordBatch
+    from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.spark.source.options import SourceOptions
 
 
@@ -89,6 +90,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end: Json | None = None
         self._target: LogBounds | None = None
         self._last_batch: float | None = None
+        # Bytes of an offset, by partition; empty if brokers do not report them.
+        self._bytes: Mapping[TopicPartition, float] | None = None
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """The offsets at which a query without a checkpoint begins."""
@@ -159,7 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log_missing_offsets(parts, self._options.missing)
         options = self._options
         if options.splits.given:
-            return parts_of(options.splits.split(parts))
+            return parts_of(options.splits.split(parts, self._bytes_of(parts, log)))
         return parts_of(parts, options.min_offsets_per_task or MIN_OFFSETS_PER_TASK)
 
     def read(self, partition: InputPartition) -> Generator[ArrowRecordBatch]:
@@ -190,6 +193,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if loss.unselected:
             log_events.UNSELECTED_LEFT_OUT.write_to(EventLog(), unselected=list(loss.unselected))
         return loss.apply(at)
+
+    def _bytes_of(
+        self, parts: Sequence[OffsetRange], log: LogBounds
+    ) -> Mapping[TopicPartition, float]:
+        """The bytes of an offset, asked once, and again if a partition is new."""
+        if not self._options.splits.weighs(parts):
+            return {}
+        known = self._bytes
+        if known is None or (known and not known.keys() >= log.last.keys()):
+            from asyncrevoke.spark.reading.partition_bytes import bytes_per_offset
+
+            logs = {tp: range(log.first[tp], end) for tp, end in log.last.items()}
+            known = run_blocking(bytes_per_offset(self._options.config(), logs, logs))
+            self._bytes = known
+        return known
 
     def _is_too_small(self, at: StreamOffsets, log: LogBounds) -> bool:
         """Whether the next batch waits for ``min_offsets_per_trigger``."""

@@ -39,7 +39,14 @@ class TableReader(DataSourceReader):
                     options.config(), options.topics, options.start, options.end, options.missing
                 )
             )
-        return parts_of(options.splits.split(self._narrowed(ranges)))
+        narrow = self._narrowed(ranges)
+        if not options.splits.weighs(narrow):
+            return parts_of(options.splits.split(narrow))
+        from asyncrevoke.spark.reading.partition_bytes import bytes_per_offset
+
+        partitions = [offset_range.topic_partition for offset_range in narrow]
+        sizes = run_blocking(bytes_per_offset(options.config(), partitions))
+        return parts_of(options.splits.split(narrow, sizes))
 
     def _narrowed(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         narrow = self._filters.narrow(ranges)

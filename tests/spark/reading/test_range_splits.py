@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.spark.reading.offsets import OffsetRange
 from asyncrevoke.spark.reading.range_splits import MOST_TASKS, RangeSplits
 
@@ -57,6 +58,18 @@ def test_parts_cover_each_range_without_gaps_and_have_equal_sizes(
         assert max((part.size for part in own), default=0) <= (most or 5000)
         if most is None or least is None:
             assert len({part.size for part in own} - {min((p.size for p in own), default=0)}) <= 1
+
+
+def test_ranges_are_split_in_proportion_to_their_bytes_if_these_are_known() -> None:
+    sizes = {TopicPartition("t", 0): 10.0, TopicPartition("t", 1): 1000.0}
+    splits, given_ranges = RangeSplits(6), ranges(100, 100)
+    assert splits.weighs(given_ranges)
+    assert not splits.weighs(given_ranges[:1])
+    assert not RangeSplits(2, 5).weighs(given_ranges)
+    parts = splits.split(given_ranges, sizes)
+    assert [part.partition for part in parts] == [0, 1, 1, 1, 1, 1]
+    assert [part.size for part in parts] == [100, 20, 20, 20, 20, 20]
+    assert [part.partition for part in splits.split(given_ranges)] == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_range_keeps_the_id_of_its_topic() -> None:

@@ -18,6 +18,8 @@ from aiokafka import AIOKafkaProducer
 from spark.real_topics import ended_ranges, produce
 
 from asyncrevoke.broker import KafkaBroker
+from asyncrevoke.client.groups.errors import GroupsError
+from asyncrevoke.spark.reading import partition_bytes
 from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.source.options import SourceOptions
 from asyncrevoke.spark.source.stream_reader import StreamReader
@@ -124,6 +126,30 @@ def test_a_batch_of_a_stream_is_split_and_small_partitions_share_no_task(
     check_same_rows(whole, stream(kafka_broker, topic, maxRecordsPerPartition="300"), 5)
     # Enough tasks, without splitting.
     check_same_rows(whole, stream(kafka_broker, topic, minPartitions="2"), 2)
+
+
+@pytest.mark.parametrize("rights", [True, False], ids=["known", "unknown"])
+def test_a_partition_of_larger_records_has_more_tasks_if_brokers_report_sizes(
+    kafka_broker: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch, rights: bool
+) -> None:
+    async def fill() -> None:
+        servers = kafka_broker.bootstrap_servers
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            for n in range(200):
+                await producer.send(topic, b"x" * (5000 if n % 2 else 5), partition=n % 2)
+
+    async def nothing(*_: object) -> dict[object, int]:
+        raise GroupsError("not authorized")
+
+    if not rights:
+        monkeypatch.setattr(partition_bytes, "_sizes", nothing)
+    asyncio.run(fill())
+    whole = table(kafka_broker, topic)
+    expected = [1, 5] if rights else [3, 3]
+    for read_split in (table, stream):
+        split = read_split(kafka_broker, topic, minPartitions="6")
+        check_same_rows(whole, split, 6)
+        assert [sum(task[0][0] == number for task in split) for number in (0, 1)] == expected
 
 
 def test_parts_within_transactions_have_their_committed_records(
