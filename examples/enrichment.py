@@ -18,14 +18,13 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import Protocol
 from urllib.parse import quote
 
 import httpx
 import msgspec
-from aiokafka import AIOKafkaProducer
 
-from asyncrevoke import Consumer, HandlerContext, Record, Retry
+from asyncrevoke import Consumer, HandlerContext, Producer, Record, Retry
 
 AT_ONCE = 32
 
@@ -57,10 +56,10 @@ class ServiceUnavailableError(Exception):
     """The service has responded that it is not available now."""
 
 
-class Producer(Protocol):
-    """What is used of aiokafka's producer."""
+class Publishes(Protocol):
+    """What is used of the producer."""
 
-    async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> object:
+    async def publish(self, topic: str, value: object, *, key: bytes | None) -> object:
         """Write a record, and return when all in-sync replicas have it."""
         ...
 
@@ -68,7 +67,7 @@ class Producer(Protocol):
 class Enrichment:
     """What handlers share: one pool of connections to the service, and one producer."""
 
-    def __init__(self, service: httpx.AsyncClient, producer: Producer, topic: str) -> None:
+    def __init__(self, service: httpx.AsyncClient, producer: Publishes, topic: str) -> None:
         self._service = service
         self._producer = producer
         self._topic = topic
@@ -83,7 +82,7 @@ class Enrichment:
 
     async def publish(self, enriched: Enriched, key: bytes | None) -> None:
         """Write an enriched order."""
-        await self._producer.send_and_wait(self._topic, msgspec.json.encode(enriched), key)
+        await self._producer.publish(self._topic, enriched, key=key)
 
 
 @asynccontextmanager
@@ -92,9 +91,9 @@ async def enrichment(service: str, bootstrap: str, topic: str) -> AsyncGenerator
         httpx.AsyncClient(
             base_url=service, timeout=5, limits=httpx.Limits(max_connections=AT_ONCE)
         ) as client,
-        AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True) as producer,
+        Producer(bootstrap_servers=bootstrap) as producer,
     ):
-        yield Enrichment(client, cast("Producer", producer), topic)
+        yield Enrichment(client, producer, topic)
 
 
 def make_consumer(

@@ -14,21 +14,17 @@ tests/documentation/examples/test_fastapi_example.py.
 """
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated, Protocol, TypedDict
 
 import aiosqlite
-from aiokafka import AIOKafkaProducer
 from fastapi import Depends, FastAPI, Request
 from pydantic import BaseModel
 
-from asyncrevoke import Consumer, HandlerContext
+from asyncrevoke import Consumer, HandlerContext, Producer
 from asyncrevoke.integrations.fastapi import health_router
-
-# Writes a value with its key to a topic.
-Send = Callable[[str, bytes, bytes], Awaitable[object]]
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS billed (
@@ -44,6 +40,14 @@ class Order(BaseModel):
 
     customer: str
     amount: int
+
+
+class Send(Protocol):
+    """Writes a value with its key to a topic."""
+
+    def __call__(self, topic: str, value: object, *, key: str) -> Awaitable[object]:
+        """Return when the record is written."""
+        ...
 
 
 class Ledger:
@@ -78,13 +82,13 @@ async def open_ledger(path: str) -> AsyncGenerator[Ledger]:
 class State(TypedDict):
     """What requests have as ``request.state``."""
 
-    producer: AIOKafkaProducer
+    producer: Producer
     ledger: Ledger
 
 
 def get_send(request: Request) -> Send:
-    send: Send = request.state.producer.send_and_wait
-    return send
+    producer: Producer = request.state.producer
+    return producer.publish
 
 
 def get_ledger(request: Request) -> Ledger:
@@ -118,7 +122,7 @@ def make_shop(bootstrap: str, topic: str, group: str, database: str) -> Shop:
         # The consumer comes last, so that it ends first. With nothing else to open:
         # FastAPI(lifespan=consumer.lifespan).
         async with (
-            AIOKafkaProducer(bootstrap_servers=bootstrap) as producer,
+            Producer(bootstrap_servers=bootstrap) as producer,
             open_ledger(database) as ledger,
             consumer.lifespan(app),
         ):
@@ -129,7 +133,7 @@ def make_shop(bootstrap: str, topic: str, group: str, database: str) -> Shop:
 
     @app.post("/orders", status_code=202)
     async def order(order: Order, send: Annotated[Send, Depends(get_send)]) -> None:
-        await send(topic, order.model_dump_json().encode(), order.customer.encode())
+        await send(topic, order, key=order.customer)
 
     @app.get("/billed/{customer}")
     async def billed_to(customer: str, ledger: Annotated[Ledger, Depends(get_ledger)]) -> int:

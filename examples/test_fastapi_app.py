@@ -33,11 +33,8 @@ async def test_an_order_goes_through_kafka_and_is_billed(
         client_of(shop.app) as client,
     ):
 
-        async def send(topic: str, value: bytes, key: bytes) -> None:
-            await running.publish(topic, value, key=key)
-
         def get_test_send() -> Send:
-            return send
+            return running.publish
 
         shop.app.dependency_overrides[get_send] = get_test_send
         shop.app.dependency_overrides[get_ledger] = lambda: ledger

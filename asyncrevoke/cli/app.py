@@ -68,6 +68,10 @@ COMMANDS: Final = {
         "topic.",
         "audit",
     ),
+    "send": _Listed(
+        "Write records: one of options, or one for each line of a file or of standard input.",
+        "broker.send.command",
+    ),
     "topics": _Listed("List, describe, create and delete topics.", "broker.topics.command"),
     "journal": _Listed(
         "Check, show and collect the journals of Consumer(..., journal=Journal(path)).", "journal"

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import httpx
+import msgspec
 import pytest
 
 from asyncrevoke.testing import TestConsumer
@@ -46,8 +47,8 @@ class Topic:
     def __init__(self) -> None:
         self.written: list[tuple[str, object, bytes | None]] = []
 
-    async def send_and_wait(self, topic: str, value: bytes, key: bytes | None) -> None:
-        self.written.append((topic, json.loads(value), key))
+    async def publish(self, topic: str, value: object, *, key: bytes | None) -> None:
+        self.written.append((topic, json.loads(msgspec.json.encode(value)), key))
 
     @property
     def ids(self) -> list[int]:

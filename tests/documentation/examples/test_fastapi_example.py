@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Producer:
-    """Writes to the simulated topics."""
-
-    def __init__(self, group: TestConsumer) -> None:
-        self._group = group
-
-    async def send_and_wait(self, topic: str, value: bytes, key: bytes) -> None:
-        await self._group.publish(topic, value, key=key)
-
-
 class Running:
     """The example, with a client of its own."""
 
@@ -49,7 +39,7 @@ async def running(database: Path) -> AsyncGenerator[Running]:
     async with AsyncExitStack() as stack:
         ledger = await stack.enter_async_context(open_ledger(str(database)))
         t = await stack.enter_async_context(TestConsumer(shop.consumer))
-        shop.app.dependency_overrides[get_send] = lambda: Producer(t).send_and_wait
+        shop.app.dependency_overrides[get_send] = lambda: t.publish
         shop.app.dependency_overrides[get_ledger] = lambda: ledger
         transport = httpx.ASGITransport(shop.app)
         client = httpx.AsyncClient(transport=transport, base_url="http://shop")

@@ -59,6 +59,7 @@ def test_every_command_that_connects_has_all_options_of_a_connection() -> None:
         "groups show",
         "handover",
         "journal collect",
+        "send",
         "sink delta",
         "sink parquet",
         "topics create",
