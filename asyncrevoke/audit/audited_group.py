@@ -117,42 +117,43 @@ def sessions_of_group(
 
 def vouched_sessions(
     listed: SessionList | None,
-    names: Container[str],
-    sessions: Iterable[SessionState],
+    sessions: Sequence[SessionState],
+    without_rows: Iterable[str],
     group: str | None,
 ) -> VouchedSessions | None:
-    """Compare a list of all sessions with the journal. ``names`` are the ids of all its sessions,
-    ``sessions`` those of the group.
+    """Compare a list of all sessions with those of a journal. ``without_rows`` are the ids of
+    sessions whose consumers did not start.
 
     Raises ConfigError if the list lacks a session of the group, and for a share group, whose audit
     has no committed offsets.
     """
     if listed is None:
         return None
-    states = {state.name: state for state in sessions}
-    if is_share_group(states.values()):
+    of_group = sessions_of_group(sessions, group)
+    if is_share_group(of_group):
         raise ConfigError(
             f"{shown_option(group)} is a share group, which commits no offsets that a list of "
             "sessions could account for: leave the list out"
         )
-    unlisted = [name for name, state in states.items() if state.facts]
-    unlisted = sorted(name for name in unlisted if name not in listed.sessions)
+    unlisted = sorted(s.name for s in of_group if s.facts and s.name not in listed.sessions)
     if unlisted:
         raise ConfigError(
             f"the journal has {counted(len(unlisted), 'session')} of group {shown_option(group)} "
             f"that the list of sessions lacks, first {unlisted[0]}: give a list of all sessions, "
             "made after the members have ended"
         )
+    rows = dict.fromkeys(without_rows, 0) | {state.name: state.rows for state in sessions}
+    # What is missing of these is known.
+    damaged = {state.name for state in sessions if state.missing or state.damaged}
     absent: list[tuple[str, str]] = []
     for name, session in sorted(listed.sessions.items()):
-        state = states.get(name)
-        if name not in names:
-            if session.group is None or session.group == group:
-                absent.append((name, "no folder or row of the journal is of this session"))
-        elif state is None or state.missing or state.damaged or session.rows is None:
-            continue  # what is missing of a damaged session is known
-        elif state.rows < session.rows:
-            absent.append((name, f"it has {state.rows} of the {session.rows} rows of the list"))
+        if session.group not in (None, group) or name in damaged:
+            continue
+        if name not in rows:
+            absent.append((name, "no folder or row of the journal is of this session"))
+        elif rows[name] < (session.rows or 0):
+            found = f"it has {rows[name]} of the {session.rows} rows of the list"
+            absent.append((name, found))
     return VouchedSessions(tuple(absent))
 
 

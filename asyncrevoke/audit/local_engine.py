@@ -73,8 +73,7 @@ async def audit(
     if the limit is too low, or if ``listed`` lacks a session.
     """
     name, sessions = group_and_sessions(content, topic, group)
-    names = {state.name for state in content.sessions}
-    vouched = vouched_sessions(listed, names, sessions, name)
+    vouched = vouched_sessions(listed, content.sessions, content.without_rows, name)
     left = None if memory_limit is None else max(memory_limit - content.table.nbytes, _LEAST)
     database = database_of(content.table, topic, name, left)
     # The database has the rows now.

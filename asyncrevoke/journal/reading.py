@@ -11,7 +11,13 @@ from asyncrevoke.journal.errors import DamagedJournalError
 from asyncrevoke.journal.format.arrow import RecordBatch, Table, pa, pc
 from asyncrevoke.journal.format.rows import COMPACT_SCHEMA, RowMemory, with_texts
 from asyncrevoke.journal.format.schema import Content, RowKind, facts_of
-from asyncrevoke.journal.segments import JournalSession, Segment, read, sessions
+from asyncrevoke.journal.segments import (
+    JournalSession,
+    Segment,
+    read,
+    sessions,
+    sessions_without_rows,
+)
 from asyncrevoke.journal.session_id import parse_session_id
 
 if TYPE_CHECKING:
@@ -98,10 +104,12 @@ def check_damage(sessions: Sequence[SessionState]) -> None:
 
 class JournalContent(NamedTuple):
     """All rows, with the columns of ``schema.COLUMNS``, and the states of all sessions. Columns of
-    texts are dictionaries."""
+    texts are dictionaries. ``without_rows`` are the ids of sessions that have a folder without
+    files of rows: their consumers did not start."""
 
     table: Table
     sessions: tuple[SessionState, ...]
+    without_rows: frozenset[str] = frozenset()
 
 
 def read_journal(path: Path, max_memory: int | None = None) -> JournalContent:
@@ -120,7 +128,8 @@ def read_journal(path: Path, max_memory: int | None = None) -> JournalContent:
     memory = RowMemory(max_memory)
     read = [_read_session(session, memory) for session in found]
     table = pa.concat_tables([rows for _, rows in read])
-    return JournalContent(table, tuple(state for state, _ in read))
+    states = tuple(state for state, _ in read)
+    return JournalContent(table, states, sessions_without_rows(path))
 
 
 def by_time(table: Table, last: int) -> Table:

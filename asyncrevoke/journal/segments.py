@@ -123,6 +123,20 @@ def sessions(path: Path) -> list[JournalSession]:
     return [session for folder in candidates if (session := JournalSession(folder)).segments()]
 
 
+def sessions_without_rows(path: Path) -> frozenset[str]:
+    """The ids of the sessions in a journal's folder that have no segment. Empty if the folder is
+    not on this machine."""
+    children = list(path.iterdir()) if path.is_dir() else []
+    return frozenset(
+        child.name
+        for child in children
+        if is_session_id(child.name)
+        and child.is_dir()
+        and not child.is_symlink()
+        and not JournalSession(child).segments()
+    )
+
+
 def read(segment: Segment, memory: RowMemory | None = None) -> Content:
     """All complete batches of a segment. Columns of texts are dictionaries.
 

@@ -22,6 +22,7 @@ from asyncrevoke.journal.segments import (
     read_piece,
     rows_of_log,
     sessions,
+    sessions_without_rows,
 )
 from asyncrevoke.journal.session_id import is_session_id
 from asyncrevoke.journal.views import VIEWS
@@ -80,6 +81,7 @@ def checked_journal(
     known = with_checks(overview_of(checked.summaries, live_sessions(journal)), checked)
     # Spark reads no row of an empty file.
     folders = frozenset(PurePosixPath(name).parent.name for name in (*found.sealed, *found.logs))
+    folders |= sessions_without_rows(local_folder(journal))
     known = known._replace(without_rows=folders - {state.name for state in known.sessions})
     files = found.without(checked.damaged)
     return CheckedJournal(spark, known, rows_of_files(spark, files), files)
@@ -137,9 +139,14 @@ def rows_of_logs(batches: Iterable[ArrowRecordBatch]) -> Iterator[ArrowRecordBat
             yield from rows_of_log(log, unquote(path).split("/")[-2])
 
 
+def local_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, which may not be on this machine."""
+    return Path(str(path).removeprefix("file://"))
+
+
 def live_sessions(path: str | os.PathLike[str]) -> frozenset[str]:
     """The sessions that a consumer is writing now. Empty if the folder is not on this machine."""
-    folder = Path(str(path).removeprefix("file://"))
+    folder = local_folder(path)
     if not folder.is_dir():
         return frozenset()
     return frozenset(session.folder.name for session in sessions(folder) if session.live)

@@ -200,8 +200,8 @@ def _audit(
         checked = checked_journal(spark, journal)
         states = sessions_of_group(checked.overview.sessions, group)
     orders = handler_order_of(checked.overview.topics[name, group], states)
-    names = {state.name for state in checked.overview.sessions} | checked.overview.without_rows
-    vouched = vouched_sessions(listed, names, states, group)
+    known = checked.overview
+    vouched = vouched_sessions(listed, known.sessions, known.without_rows, group)
     audited = AuditedGroup(name, group, states, orders, offsets, _settings(settings), vouched)
     level = isolation_level_of(states, offsets)
     if isinstance(source, str):

@@ -79,7 +79,8 @@ def test_a_session_whose_log_has_no_rows_is_not_missing(
     empty = tmp_path / session_id("d")
     empty.mkdir()
     (empty / f"000001{LOG}").touch()
-    ids = [session_id(name) for name in "abd"]
+    (tmp_path / session_id("e")).mkdir()
+    ids = [session_id(name) for name in "abde"]
     offsets = OFFSETS._replace(offsets={0: RECORDS})
     listed = SessionList.of(ids)
     topic: Any = JournalledTopic()

@@ -320,6 +320,16 @@ def test_a_listed_session_with_fewer_rows_fails_the_audit(tmp_path: Path) -> Non
     assert result.anomalies[0].evidence["reason"] == "it has 57 of the 58 rows of the list"
 
 
+def test_a_consumer_that_did_not_start_may_be_listed(tmp_path: Path) -> None:
+    (tmp_path / session_id("d")).mkdir()
+    (tmp_path / session_id("d") / "lock").touch()
+    every = listed("a", "b", "d")
+    result = audited(tmp_path, *clean_run(), committed=RECORDS, listed=every)
+    assert (result.status, found(result)) == ("PASS", [])
+    result = audited(tmp_path, committed=RECORDS, listed=listed("a", "b", "d", rows=1))
+    assert [a.sessions for a in result.anomalies] == [(session_id("d"),)]
+
+
 def test_a_damaged_journal_stays_inconclusive_with_a_list_of_all_sessions(tmp_path: Path) -> None:
     for member in clean_run():
         member.write(tmp_path)
