@@ -15,10 +15,11 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from aiokafka import AIOKafkaProducer
-from spark.real_topics import ended_ranges, produce
+from spark.real_topics import delete_records, ended_ranges, produce
 
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.client.groups.errors import GroupsError
+from asyncrevoke.spark.errors import DataLossError
 from asyncrevoke.spark.reading import partition_bytes
 from asyncrevoke.spark.reading.worker import PythonWorker
 from asyncrevoke.spark.source.options import SourceOptions
@@ -150,6 +151,31 @@ def test_a_partition_of_larger_records_has_more_tasks_if_brokers_report_sizes(
         split = read_split(kafka_broker, topic, minPartitions="6")
         check_same_rows(whole, split, 6)
         assert [sum(task[0][0] == number for task in split) for number in (0, 1)] == expected
+
+
+@pytest.mark.parametrize("column", ["timestamp", "headers"], ids=["in batches", "singly"])
+def test_parts_that_retention_removes_before_they_are_read_are_an_error_or_left_out(
+    kafka_broker: RunningBroker, topic: str, column: str
+) -> None:
+    produce(kafka_broker, topic, 100)
+    strict, clipping = (
+        TableReader(
+            options_of(kafka_broker, topic, minPartitions="4", missing=missing),
+            [*COLUMNS, column],
+        )
+        for missing in ("error", "clip")
+    )
+    first, second, *others = strict.partitions()
+    tasks = clipping.partitions()
+    # The first part is gone, and the second one begins in its middle.
+    delete_records(kafka_broker, topic, 0, before=30)
+    for task in (first, second):
+        with pytest.raises(DataLossError, match=f"{topic}-0 begins at offset 30, after the plan"):
+            read(strict, [task])
+    left = [list(range(50, 75)), list(range(75, 100))]
+    assert [[row[1] for row in task] for task in read(strict, others)] == left
+    found = [[row[1] for row in task] for task in read(clipping, tasks)]
+    assert found == [[], list(range(30, 50)), *left]
 
 
 def test_parts_within_transactions_have_their_committed_records(
