@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
+# A table with a longer cell is of sentences.
+_LONG_CELL = 60
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_HEAD_CELL = re.compile(r"<th(?:\s[^>]*)?>(.*?)</th>", re.DOTALL)
+_ROW = re.compile(r"<tr>\n<td.*?</tr>", re.DOTALL)
+_CELL = re.compile(r"<td([^>]*)>(.*?)</td>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # Pages of the repository's top, by their place on the site.
@@ -44,6 +52,30 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Remove the tests' comments, and mend links that leave ``docs/``."""
     return prepare(markdown, page.file.src_uri, config.repo_url)
+
+
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let tables of sentences be read on a narrow screen, see ``pages.css``."""
+    return with_labelled_cells(content)
+
+
+def with_labelled_cells(content: str) -> str:
+    """HTML in which each cell of a table of sentences names its column."""
+    return _TABLE.sub(_labelled, content)
+
+
+def _labelled(table: re.Match[str]) -> str:
+    if all(len(_TAG.sub("", cell)) <= _LONG_CELL for _, cell in _CELL.findall(table[0])):
+        return table[0]
+    labels = [_TAG.sub("", cell).replace('"', "&quot;") for cell in _HEAD_CELL.findall(table[0])]
+
+    def of_row(row: re.Match[str]) -> str:
+        columns = iter(labels)
+        return _CELL.sub(
+            lambda cell: f'<td{cell[1]} data-label="{next(columns, "")}">{cell[2]}</td>', row[0]
+        )
+
+    return _ROW.sub(of_row, table[0]).replace("<table>", '<table data-sentences="">', 1)
 
 
 def prepare(markdown: str, place: str, repository: str | None) -> str:

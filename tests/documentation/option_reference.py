@@ -1,4 +1,4 @@
-"""Writes the options into two pages of ``docs/reference``, from the text beside each.
+"""Writes the options into pages of ``docs/reference``, from the text beside each.
 
 python tests/documentation/option_reference.py
 """
@@ -24,6 +24,9 @@ PAGES = {
 }
 BEGIN = "<!-- options: begin (written by tests/documentation/option_reference.py) -->"
 END = "<!-- options: end -->"
+LIST_PAGE = REFERENCE / "api" / "consumer.md"
+BEGIN_LIST = "<!-- list of options: begin (written by tests/documentation/option_reference.py) -->"
+END_LIST = "<!-- list of options: end -->"
 
 # The first option of each chapter, in the order of the options.
 CHAPTERS = {
@@ -115,11 +118,25 @@ def reference(of_page: Path) -> str:
     return "\n\n".join([BEGIN, *parts, END])
 
 
+def list_of_options() -> str:
+    """The names of all options by chapter, each with a link to its description."""
+    chapters: dict[str, list[str]] = {}
+    chapter = page = ""
+    for name, *_ in options():
+        page = PAGES[name].name if name in PAGES else page
+        chapter = CHAPTERS.get(name, chapter)
+        chapters.setdefault(chapter, []).append(f"[`{name}`](../{page}#{name})")
+    rows = [f"| {chapter} | {', '.join(links)} |" for chapter, links in chapters.items()]
+    return "\n".join([BEGIN_LIST, "| about | options |", "|---|---|", *rows, END_LIST])
+
+
 def with_reference(page: Path) -> str:
     """The text of a page with its generated part renewed."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + reference(page) + after
+    is_list = page == LIST_PAGE
+    begin, end = (BEGIN_LIST, END_LIST) if is_list else (BEGIN, END)
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    return before + (list_of_options() if is_list else reference(page)) + after
 
 
 if __name__ == "__main__":
@@ -127,5 +144,5 @@ if __name__ == "__main__":
         description="Write the options into their pages of docs/reference."
     )
     parser.parse_args()
-    for path in PAGES.values():
+    for path in (*PAGES.values(), LIST_PAGE):
         path.write_text(with_reference(path))

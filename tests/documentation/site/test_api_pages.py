@@ -5,6 +5,8 @@ from importlib import import_module
 
 from documentation.site.api_pages import PAGES, ROOT, documented, exported
 
+import asyncrevoke
+
 PUBLIC = (
     "",
     ".broker",
@@ -68,3 +70,11 @@ def test_every_page_is_listed_on_the_first() -> None:
     index = (PAGES / "index.md").read_text()
     pages = {page.name for page in PAGES.glob("*.md")} - {"index.md"}
     assert set(re.findall(r"\((\S+\.md)\)", index)) == pages
+
+
+def test_the_page_of_the_consumer_lists_all_of_its_methods() -> None:
+    text = (PAGES / "consumer.md").read_text()
+    listed = re.search(r"^::: asyncrevoke\.Consumer\n(?: .+\n)+", text, re.MULTILINE)
+    assert listed is not None
+    names = re.findall(r"^ +- (\w+)$", listed[0], re.MULTILINE)
+    assert sorted(names) == [name for name in dir(asyncrevoke.Consumer) if name[0] != "_"]

@@ -60,3 +60,19 @@ def test_a_link_to_another_file_leads_to_the_repository() -> None:
 
 def test_a_link_to_another_file_is_text_where_no_address_is_known() -> None:
     assert prepared("see [the `file`](../../examples/billing.py).") == "see the `file`."
+
+
+def test_cells_of_a_table_of_sentences_name_their_columns() -> None:
+    long = "a sentence " * 6
+    head = "<table>\n<thead>\n<tr>\n<th>who</th>\n<th><code>a</code> &lt; b</th>\n</tr>\n</thead>\n"
+    row = f"<tbody>\n<tr>\n<td>x</td>\n<td>{long}</td>\n</tr>\n</tbody>\n</table>"
+    assert hooks.with_labelled_cells(head + row) == (
+        head.replace("<table>", '<table data-sentences="">')
+        + f'<tbody>\n<tr>\n<td data-label="who">x</td>\n<td data-label="a &lt; b">{long}</td>\n'
+        "</tr>\n</tbody>\n</table>"
+    )
+
+
+def test_a_table_of_words_and_numbers_stays_as_it_is() -> None:
+    table = "<table>\n<tbody>\n<tr>\n<td>1</td>\n</tr>\n</tbody>\n</table>"
+    assert hooks.with_labelled_cells(table) == table

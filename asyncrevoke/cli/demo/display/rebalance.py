@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 _BEFORE, _AFTER = 2.0, 8.0  # at most, in seconds
 _WIDTH, _LEFT, _RIGHT = 900, 96, 16
 _ROW, _GAP, _HEAD, _FOOT = 14, 3, 62, 34
+# Of so many partitions, one has its number on a narrow screen.
+_LABELLED = 4
 _STYLE: Final = """
 svg { font-family: system-ui, sans-serif; font-size: 13px }
 .page { fill: #ffffff } .row { fill: #f1f5f9 } text { fill: #0f172a } .soft { fill: #475569 }
 .old { stroke: #0e7490 } .new { stroke: #b45309 } .join { stroke: #64748b }
 .title { font-size: 16px; font-weight: 600 }
-.end { text-anchor: end } .middle { text-anchor: middle }
+.end { text-anchor: end } .middle { text-anchor: middle } .narrow { display: none }
+@media (max-width: 560px) {
+svg { font-size: 28px } .title { font-size: 30px } .narrow { display: inline }
+.wide { display: none }
+}
 @media (prefers-color-scheme: dark) {
 .page { fill: #0d1117 } .row { fill: #1e293b } text { fill: #f1f5f9 } .soft { fill: #cbd5e1 }
 .old { stroke: #22d3ee } .new { stroke: #fbbf24 } .join { stroke: #94a3b8 }
@@ -82,15 +88,19 @@ def _rebalance(panel: Panel, begin: float) -> _Rebalance:
 def _draw(drawing: Drawing, group: _Rebalance, top: int) -> None:
     drawing.add("text", group.title, x=16, y=top + 24, class_="title")
     stall = f"longest stall of a kept partition in the run: {group.stall:.2f} s"
-    drawing.add("text", stall, x=_WIDTH - _RIGHT, y=top + 24, class_="end")
-    drawing.add("text", "partition", x=_LEFT - 10, y=top + _HEAD - 8, class_="soft end")
+    drawing.add("text", stall, x=_WIDTH - _RIGHT, y=top + 24, class_="end wide")
+    # On a phone, the picture is less than half as wide, and its text twice as large.
+    short = f"longest stall {group.stall:.2f} s"
+    drawing.add("text", short, x=_WIDTH - _RIGHT, y=top + 24, class_="end narrow")
+    drawing.add("text", "partition", x=_LEFT - 10, y=top + _HEAD - 8, class_="soft end wide")
     rows = top + _HEAD
     bottom = rows + len(group.calls) * (_ROW + _GAP)
     for index, (number, calls) in enumerate(group.calls.items()):
         y = rows + index * (_ROW + _GAP)
         width = _WIDTH - _LEFT - _RIGHT
         drawing.add("rect", class_="row", x=_LEFT, y=y, width=width, height=_ROW)
-        drawing.add("text", str(number), x=_LEFT - 10, y=y + _ROW - 3, class_="soft end")
+        number_class = "soft end" if index % _LABELLED == 0 else "soft end wide"
+        drawing.add("text", str(number), x=_LEFT - 10, y=y + _ROW - 3, class_=number_class)
         for member, same in itertools.groupby(calls, key=lambda call: call.member):
             moves = "".join(f"M{group.x(call.begin):.1f} {y}v{_ROW}" for call in same)
             kind = "old" if member == calls[0].member else "new"
@@ -101,4 +111,6 @@ def _draw(drawing: Drawing, group: _Rebalance, top: int) -> None:
     for second in range(-int(_BEFORE), int(group.after) + 1):
         label = "0" if not second else f"{second:+d} s"
         place = group.x(group.at + second)
-        drawing.add("text", label, x=place, y=bottom + 16, class_="soft middle")
+        anchor = "end" if second == int(group.after) else "middle"
+        label_class = f"soft {anchor}" if second % 2 == 0 else f"soft {anchor} wide"
+        drawing.add("text", label, x=place, y=bottom + 16, class_=label_class)
