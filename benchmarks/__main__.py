@@ -105,9 +105,9 @@ STEPS = {
     "zipf": _handlers("zipf", 3.5),
     "latency": _handlers("latency", 5.0),
     "stall": Step("rebalance_stall", "--rounds 3", "--rounds 1 --drain 1", 8.5),
-    "join": Step("join_latency", "--rounds 3 --joins 2", "--rounds 1 --joins 1", 7.5),
+    "join": Step("groups.join_latency", "--rounds 3 --joins 2", "--rounds 1 --joins 1", 7.5),
     "many": Step(
-        "many_partitions",
+        "groups.many_partitions",
         "--rounds 3",
         "--cold --rounds 1 --partitions 200 --records 500000 --idle 3",
         4.5,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kio.schema.init_producer_id.v3.response import InitProducerIdResponse
 from kio.schema.produce.v8.response import ProduceResponse
@@ -19,13 +19,13 @@ from asyncrevoke.client.producing.error_table import (
     rejection,
 )
 from asyncrevoke.client.producing.queueing.active_queues import ActiveQueues
-from asyncrevoke.client.producing.queueing.partition_queue import PartitionQueue
 from asyncrevoke.client.producing.queueing.producer_id import ProducerIdState
 from asyncrevoke.client.producing.queueing.result_group import GroupAppender
 from asyncrevoke.client.producing.queueing.result_topics import ResultTopics
 from asyncrevoke.client.producing.record_batch import ResultBatch, record_bytes
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
+    Outgoing,
     find_producer_contradiction,
     partition_responses,
     produce_request,
@@ -35,7 +35,6 @@ from asyncrevoke.client.protocol.messages import (
     ErrorCode,
     MetadataRequest,
     MetadataResponse,
-    Request,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.encoded_records import EncodedRecords
+    from asyncrevoke.client.producing.queueing.partition_queue import PartitionQueue
     from asyncrevoke.client.producing.queueing.result_group import QueuedResult, ResultGroup
     from asyncrevoke.client.producing.queueing.result_topics import OutputPartitions, ResultTopic
     from asyncrevoke.client.producing.record_batch import ResultSink, SinkRun
@@ -61,14 +61,6 @@ _RETRIES: Final = (
 
 _GZIP: Final = 1
 _ZSTD: Final = 4
-
-
-class Outgoing(NamedTuple):
-    """A request to send; ``queues`` are the queues whose first batches are in it."""
-
-    node: Node
-    message: Request
-    queues: tuple[PartitionQueue, ...] = ()
 
 
 class ProducerCore:
@@ -128,16 +120,24 @@ class ProducerCore:
 
         Returns False if it has to wait for the topic or for memory. Raises PublishError.
         """
-        if not self.has_room(now, topic):
-            return False
-        known, result = self.topics[topic], (token, key, value, headers)
-        if partition is None:
-            self._append_to(now, known, known.partition_of(key), result, timestamp, sink)
-        elif 0 <= partition < known.count:
-            batch = self._append_to(now, known, partition, result, timestamp, sink)
+        known = self.topics.by_name.get(topic)
+        if known is None or not known.count or self.queued_bytes >= self.memory:
+            return self.has_room(now, topic)
+        number = known.partitioner.cache.get(key) if partition is None else partition
+        if number is None:
+            number = known.partition_of(key)
+        elif not 0 <= number < known.count:
+            raise self._no_partition(now, topic, number, known.count)
+        queue = known.queues.get(number)
+        if partition is None and queue is not None and queue.batches:
+            batch = queue.batches[-1]
+            if batch.open and (size := batch.append(timestamp, key, value, headers, sink, token)):
+                self.queued_bytes += size
+                return True
+        result = token, key, value, headers
+        batch = self._append_to(now, known, number, result, timestamp, sink)
+        if partition is not None:
             batch.chosen.add(batch.count - 1)
-        else:
-            raise self._no_partition(now, topic, partition, known.count)
         return True
 
     def append_group(self, now: float, group: ResultGroup, timestamp: int) -> None:

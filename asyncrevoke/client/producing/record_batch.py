@@ -174,12 +174,16 @@ class ResultBatch:
         token: object,
     ) -> int:
         """Add a record, and return its bytes, or 0 if the batch is full."""
-        assert self._builder is not None
-        added = self._builder.append(self.count, timestamp, key, value, headers)
+        # Hot path: no calls of functions of our own.
+        builder, count = self._builder, self.count
+        assert builder is not None
+        added = builder.append(count, timestamp, key, value, headers)
         if added is None:
             return 0
-        self.count += 1
-        self._tokens_for(sink).append(token)
+        self.count = count + 1
+        runs = self.runs
+        tokens = self._tokens if runs and runs[-1].sink is sink else self._tokens_for(sink)
+        tokens.append(token)
         size = added.size
         self.size += size
         return size

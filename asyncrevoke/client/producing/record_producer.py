@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from asyncrevoke.client.core.io.effects import Channel, Node, Send
+from asyncrevoke.client.core.io.effects import Channel, Failed, Node, Replied, Send
 from asyncrevoke.client.errors import ConfigError, ConsumerClosedError
 from asyncrevoke.client.model import ProducerHealth
 from asyncrevoke.client.producing.delivery import Delivery
@@ -17,7 +17,7 @@ from asyncrevoke.client.producing.queueing.waiting_results import WaitingResults
 from asyncrevoke.client.producing.trace_context import PublishSpans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.model import TopicPartition
@@ -85,7 +85,6 @@ class RecordProducer:
         self._transactions = self._begin_transactions(transactional_id, transaction_timeout)
         self._now = 0.0
         self._timestamp = 0
-        # Single records are queued in this iteration until there are so many bytes.
         self._turn_ends_at = 0
         self._waits_for_turn = False
         self._ids = itertools.count()
@@ -93,10 +92,9 @@ class RecordProducer:
         self._compressions: set[asyncio.Future[None]] = set()
         self._exchanges: set[asyncio.Task[None]] = set()
         self._pump_scheduled = False
-        # The groups that were begun in this iteration of the event loop, and may have results.
+        # Those that were begun in this iteration of the event loop, and may have results.
         self._groups: dict[ResultGroup, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        # Calls that wait for metadata or memory; calls that wait for a response.
         self._waiting_results = WaitingResults()
         self._changes: set[asyncio.Future[None]] = set()
         self._closed: Exception | None = None
@@ -106,7 +104,6 @@ class RecordProducer:
     ) -> TransactionCommits | None:
         if transactional_id is None:
             return None
-        # Most producers have no transactions.
         from asyncrevoke.client.producing.transactions.transaction_commits import (
             TransactionCommits,
         )
@@ -207,26 +204,23 @@ class RecordProducer:
 
         await self.queue_in_turn(topic, try_queue, longest_wait)
 
-    def try_queue(self, record: RecordFields, sink: ResultSink, token: object) -> bool:
-        """Queue a record, unless it has to wait: then returns False, and :meth:`queue_in_turn`
-        waits until :meth:`append` has queued it. Raises PublishError."""
-        if self._groups:
-            self._queue_groups()
-        waiting = self._waiting_results.by_topic
-        if waiting and record[0] in waiting:
-            return False
-        return self.append(record, sink, token)
-
-    def append(self, record: RecordFields, sink: ResultSink, token: object) -> bool:
-        """Queue a record before those that wait; False if it has to wait for its topic, for memory,
-        or until what was queued in this iteration of the event loop is sent."""
+    def append(
+        self, record: RecordFields, sink: ResultSink, token: object, *, has_waited: bool = False
+    ) -> bool:
+        """Queue a record; False if it has to wait for its topic, for memory, for records that wait
+        for the topic (unless it ``has_waited``), or until what was queued in this iteration of the
+        event loop is sent: then :meth:`queue_in_turn`. Raises PublishError."""
         if not self._pump_scheduled:
             self._begin_turn()
-        core = self._core
+        if self._groups:
+            self._queue_groups()
+        core, waiting = self._core, self._waiting_results.by_topic
+        topic, partition, key, value, headers, timestamp = record
+        if waiting and not has_waited and topic in waiting:
+            return False
         if core.queued_bytes >= self._turn_ends_at:
             self._waits_for_turn = True
             return False
-        topic, partition, key, value, headers, timestamp = record
         at = self._timestamp if timestamp is None else timestamp
         return core.append(self._now, topic, partition, key, value, headers, at, sink, token)
 
@@ -399,45 +393,53 @@ class RecordProducer:
             self._changed()
         for outgoing in requests:
             received = partial(core.response_received, outgoing=outgoing)
-            self._begin(self._exchange(outgoing.node, outgoing.message, received))
+            self._exchange(outgoing.node, outgoing.message, received)
         if (transactions := self._transactions) is not None:
             for asked in transactions.core.requests(now):
                 received = partial(transactions.core.response_received, outgoing=asked)
                 channel = Channel.PRODUCE if asked.batches else Channel.TRANSACTION
-                self._begin(self._exchange(asked.node, asked.message, received, channel))
+                self._exchange(asked.node, asked.message, received, channel)
         for batch in core.to_compress():
             if self._compressor is None:
                 self._compressor = ThreadPoolExecutor(1, "asyncrevoke compress")
             compressed = self._loop.run_in_executor(self._compressor, batch.compress)
             self._compressions.add(compressed)
             compressed.add_done_callback(self._compressed)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         due = core.next_at(now)
         if transactions is not None:
             due = min(due, transactions.core.next_at(now))
-        if due < float("inf"):
-            self._timer = self._loop.call_at(due, self._pump)
+        if (timer := self._timer) is not None:
+            if now < timer.when() <= due:
+                return
+            timer.cancel()
+        self._timer = None if due == float("inf") else self._loop.call_at(due, self._pump)
 
-    def _begin(self, exchange: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(exchange, name="asyncrevoke produce")
-        self._exchanges.add(task)
-        task.add_done_callback(self._exchange_ended)
-
-    async def _exchange(
+    def _exchange(
         self,
         node: Node,
         message: Request,
         received: Callable[..., None],
         channel: Channel = Channel.PRODUCE,
     ) -> None:
-        """Send one request, and process its response."""
         send = Send(next(self._ids), message, node, channel, self._config.request_timeout)
-        reply = await self._requests.request(send)
-        received(self._loop.time(), reply=reply)
-        self._changed()
-        self._pump()
+        replied = partial(self._replied, received)
+        # Without a task over an open connection: a task begins in the next iteration.
+        if not self._requests.begin(send, replied):
+            task = self._loop.create_task(self._request(send, replied), name="asyncrevoke produce")
+            self._exchanges.add(task)
+            task.add_done_callback(self._exchange_ended)
+
+    async def _request(self, send: Send, replied: Callable[[Replied | Failed], None]) -> None:
+        replied(await self._requests.request(send))
+
+    def _replied(self, received: Callable[..., None], reply: Replied | Failed) -> None:
+        if self._closed is None:
+            try:
+                received(self._loop.time(), reply=reply)
+                self._changed()
+                self._pump()
+            except Exception as error:  # noqa: BLE001 - all waiting calls raise it
+                self._end(error)
 
     def _compressed(self, compressed: asyncio.Future[None]) -> None:
         self._compressions.discard(compressed)
@@ -471,8 +473,6 @@ class RecordProducer:
             group.fail(error)
         self._groups = {}
         self._changed()
-
-    # --- waiting ---------------------------------------------------------------------------------
 
     async def queue_in_turn(
         self, topic: str, try_queue: Callable[[], bool], longest_wait: float | None = None

@@ -13,14 +13,16 @@ from kio.schema.produce.v8.response import ProduceResponse
 from kio.schema.types import ProducerId, TopicName, TransactionalId
 from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
 
+from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.core.io.response_checks import find_contradiction
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.client.protocol.messages import EntityRequest, EntityResponse, ErrorCode
+from asyncrevoke.client.producing.queueing.partition_queue import PartitionQueue
+from asyncrevoke.client.protocol.messages import EntityRequest, EntityResponse, ErrorCode, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from asyncrevoke.client.protocol.messages import Entities, Request, Response
+    from asyncrevoke.client.protocol.messages import Entities, Response
 
 _ALL: Final = i16(-1)
 
@@ -43,6 +45,14 @@ class InitProducerIdRequest(EntityRequest[InitProducerIdResponse], frozen=True, 
     entities: ClassVar[Entities] = (InitProducerIdEntity, InitProducerIdResponse)
     transactional_id: None = None
     transaction_timeout: i32Timedelta = i32Timedelta.parse(datetime.timedelta(seconds=60))
+
+
+class Outgoing(NamedTuple):
+    """A request to send; ``queues`` are the queues whose first batches are in it."""
+
+    node: Node
+    message: Request
+    queues: tuple[PartitionQueue, ...] = ()
 
 
 class PartitionResponse(NamedTuple):

@@ -21,9 +21,10 @@ from kio.static.primitive import i16, i32
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
+from asyncrevoke.client.producing.producer_core import ProducerCore
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
+    Outgoing,
     ProduceRequest,
     produce_response,
     produced_batches,

@@ -11,9 +11,10 @@ from kio.schema.produce.v8.response import ProduceResponse
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
+from asyncrevoke.client.producing.producer_core import ProducerCore
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
+    Outgoing,
     ProduceRequest,
     produce_response,
     produced_batches,
@@ -32,8 +33,7 @@ from asyncrevoke.client.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TP = TopicPartition("t", 0)
-E = ErrorCode
+TP, E = TopicPartition("t", 0), ErrorCode
 
 
 class Sink:
@@ -49,7 +49,7 @@ class Sink:
         self.offsets += [(partition, offset + number) for number in range(len(tokens))]
 
     def results_failed(self, tokens: Sequence[object], error: Exception, /) -> None:
-        self.failed += [(token, str(error)) for token in tokens]
+        self.failed += ((token, str(error)) for token in tokens)
 
 
 class Setting:

@@ -11,9 +11,10 @@ from unit.producing.log_of_brokers import BROKERS, TOPIC, Cluster
 
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.client.errors import PublishError
-from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
+from asyncrevoke.client.producing.producer_core import ProducerCore
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
+    Outgoing,
     ProduceRequest,
     produce_response,
     producer_id_response,

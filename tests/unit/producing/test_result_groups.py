@@ -19,8 +19,8 @@ from asyncrevoke.client.protocol.messages import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncrevoke.client.producing.producer_core import Outgoing
     from asyncrevoke.client.producing.record_producer import RecordProducer
+    from asyncrevoke.client.producing.requests import Outgoing
 
 E = ErrorCode
 

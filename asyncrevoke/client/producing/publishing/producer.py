@@ -124,6 +124,8 @@ class Producer:
         self._observers: list[Observer] = []
         self._connections: ProducerWithOwnConnections | None = None
         self._publisher: Publisher | None = None
+        # The same, or None while calls raise.
+        self._unchecked: Publisher | None = None
         self._closed = asyncio.Event()
         self._outside: type[IllegalStateError] = IllegalStateError
         self._why = "enter the producer first: async with Producer(...) as producer"
@@ -154,7 +156,7 @@ class Producer:
             look=self.health,
         )
         self._connections = own
-        self._publisher = Publisher(await own.__aenter__(), own.log)
+        self._publisher = self._unchecked = Publisher(await own.__aenter__(), own.log)
 
     async def aclose(
         self,
@@ -174,7 +176,7 @@ class Producer:
             await self._closed.wait()
             return
         self._outside, self._why = ConsumerClosedError, "the producer is closed"
-        self._publisher = None
+        self._publisher = self._unchecked = None
         try:
             async with asyncio.timeout(self._config.close_timeout if timeout is None else timeout):
                 await publisher.producer.flush()
@@ -249,7 +251,8 @@ class Producer:
         :meth:`flush` or closing raises it. Raises PublishError if the record cannot be queued. If
         cancelled, it is not queued.
         """
-        begun = self._entered().begin(topic, value, key, headers, partition, timestamp)
+        publisher = self._unchecked or self._entered()
+        begun = publisher.begin(topic, value, key, headers, partition, timestamp)
         return begun if type(begun) is Acknowledgement else await begun
 
     async def flush(
@@ -313,6 +316,8 @@ class ConsumerProducer(Producer):
         self._config = session.config
         self.publisher = Publisher(records, session.application_log)
         self._connections, self._publisher = None, self.publisher
+        # With ``inside``, each call is checked.
+        self._unchecked = self.publisher if inside is None else None
         self._inside = inside
 
     async def aclose(self, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109

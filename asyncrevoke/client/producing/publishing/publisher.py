@@ -61,12 +61,13 @@ class Publisher:
             else:
                 own = encode_headers(topic, headers) if headers else _NO_HEADERS
             fields = topic, partition, encoded_key, encoded, own, timestamp
-            if self.producer.try_queue(fields, self, record):
+            if self.producer.append(fields, self, record):
                 return record
         except Exception as error:
             record.fail(error)
             raise
-        return self._queue(record, partial(self.producer.append, fields, self, record))
+        append = partial(self.producer.append, fields, self, record, has_waited=True)
+        return self._queue(record, append)
 
     async def _queue(self, record: Acknowledgement, append: partial[bool]) -> Acknowledgement:
         try:

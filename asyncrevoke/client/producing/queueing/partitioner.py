@@ -37,31 +37,31 @@ class Partitioner:
     """The partitioner of one topic.
 
     The hash of the key chooses the partition. Records without a key go to one partition until
-    :meth:`batch_closed`.
+    :meth:`batch_closed`. ``cache`` has the partitions of keys, and for None that of records without
+    a key, if the number of partitions is that of the last call.
     """
 
-    __slots__ = ("_cache", "_count")
+    __slots__ = ("_count", "cache")
 
     def __init__(self) -> None:
         self._count = 0
-        # The partition of each key; with None, the partition of records without a key.
-        self._cache: dict[bytes | None, int] = {}
+        self.cache: dict[bytes | None, int] = {}
 
     def cached(self, count: int) -> Mapping[bytes | None, int]:
         """The cached partitions of keys, and of None, in a topic with ``count`` partitions."""
         if count != self._count:
             self._forget_keys(count)
-        return self._cache
+        return self.cache
 
     def of_key(self, key: bytes, count: int) -> int:
         """The partition of a key in a topic with ``count`` partitions."""
-        if count != self._count or len(self._cache) >= _CACHED:
+        if count != self._count or len(self.cache) >= _CACHED:
             self._forget_keys(count)
-        partition = self._cache.get(key)
+        partition = self.cache.get(key)
         if partition is None:
             partition = (murmur2(key) & 0x7FFFFFFF) % count
             if len(key) <= _LONGEST_CACHED:
-                self._cache[key] = partition
+                self.cache[key] = partition
         return partition
 
     def without_key(self, led: Sequence[int], count: int) -> int:
@@ -69,9 +69,9 @@ class Partitioner:
 
         It is one of ``led``, the partitions with a leader; if there are none, one of all ``count``.
         """
-        sticky = self._cache.get(None)
+        sticky = self.cache.get(None)
         if sticky is None or sticky >= count:
-            sticky = self._cache[None] = led[0] if led else 0
+            sticky = self.cache[None] = led[0] if led else 0
         return sticky
 
     def batch_closed(self, partition: int, led: Sequence[int], count: int) -> None:
@@ -79,14 +79,14 @@ class Partitioner:
 
         ``led`` is in ascending order.
         """
-        if partition == self._cache.get(None):
+        if partition == self.cache.get(None):
             candidates = led or range(count)
             following = bisect_right(candidates, partition)
-            self._cache[None] = candidates[following % len(candidates)]
+            self.cache[None] = candidates[following % len(candidates)]
 
     def _forget_keys(self, count: int) -> None:
         self._count = count
-        sticky = self._cache.get(None)
-        self._cache.clear()
-        if sticky is not None:
-            self._cache[None] = sticky
+        sticky = self.cache.get(None)
+        self.cache.clear()
+        if sticky is not None and sticky < count:
+            self.cache[None] = sticky

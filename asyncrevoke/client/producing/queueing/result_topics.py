@@ -63,7 +63,6 @@ class ResultTopic:
 
     __slots__ = (
         "_of_former",
-        "_queues",
         "_topic_id",
         "count",
         "error",
@@ -71,6 +70,7 @@ class ResultTopic:
         "led",
         "name",
         "partitioner",
+        "queues",
         "too_large",
     )
 
@@ -82,7 +82,7 @@ class ResultTopic:
         self.too_large: float = math.inf
         self.leaders = array("i")
         self.led: Sequence[int] = ()
-        self._queues: dict[int, PartitionQueue] = {}
+        self.queues: dict[int, PartitionQueue] = {}
         # With batches that were partitioned by the number of partitions of the former topic.
         self._of_former: set[PartitionQueue] = set()
         self.partitioner = Partitioner()
@@ -94,7 +94,7 @@ class ResultTopic:
 
     def is_gone(self, queue: PartitionQueue) -> bool:
         """Whether the topic was created again without this partition."""
-        return self._queues.get(queue.partition.partition) is not queue
+        return self.queues.get(queue.partition.partition) is not queue
 
     def is_to_move(self, queue: PartitionQueue) -> bool:
         """Whether its batches have to be partitioned anew: the topic was created again without this
@@ -111,10 +111,10 @@ class ResultTopic:
 
     def queue(self, partition: int) -> PartitionQueue:
         """The queue of a partition, one of ``count``; made at the first call."""
-        queue = self._queues.get(partition)
+        queue = self.queues.get(partition)
         if queue is None:
             queue = PartitionQueue(TopicPartition(self.name, partition))
-            self._queues[partition] = queue
+            self.queues[partition] = queue
         return queue
 
     def learn_too_large(self, size: int) -> None:
@@ -147,9 +147,9 @@ class ResultTopic:
         made_anew = metadata.topic_id != self._topic_id != _NO_ID != metadata.topic_id
         self._topic_id = metadata.topic_id
         if made_anew:
-            self._queues = {n: queue for n, queue in self._queues.items() if n < named}
+            self.queues = {n: queue for n, queue in self.queues.items() if n < named}
             if named != self.count:
-                self._of_former = {queue for queue in self._queues.values() if queue.batches}
+                self._of_former = {queue for queue in self.queues.values() if queue.batches}
         self.count = count = named if made_anew else max(self.count, named)
         self.leaders = leaders = array("i", (-1,)) * count
         for partition in metadata.partitions:
@@ -157,6 +157,8 @@ class ResultTopic:
                 leaders[partition.partition] = partition.leader_id
         led = array("i", (number for number, leader in enumerate(leaders) if leader >= 0))
         self.led = range(count) if len(led) == count else led
+        # Of keys, for this number of partitions.
+        self.partitioner.cached(count)
 
 
 class ResultTopics:
@@ -171,7 +173,7 @@ class ResultTopics:
         self._metadata_max_age = metadata_max_age
         self._nodes: dict[int, Node] = {}
         self._requests_to_any = -1
-        self._topics: dict[str, ResultTopic] = {}
+        self.by_name: dict[str, ResultTopic] = {}
         self._requested = False
         # Why no request can succeed, as of the last response.
         self._refusal: str | None = None
@@ -179,20 +181,20 @@ class ResultTopics:
         self._backoff = Backoff(0.05, _LONGEST_BACKOFF)
 
     def __getitem__(self, topic: str) -> ResultTopic:
-        return self._topics[topic]
+        return self.by_name[topic]
 
     def want(self, now: float, topic: str) -> None:
         """Request the partitions of a topic. Raises PublishError."""
         if not is_legal_topic(topic):
             # A request with this name could not be encoded, and would end the producer.
             raise PublishError(topic, "no topic can have this name")
-        if topic not in self._topics:
-            self._topics[topic] = ResultTopic(topic)
+        if topic not in self.by_name:
+            self.by_name[topic] = ResultTopic(topic)
             self._due = min(self._due, now)
 
     def is_known(self, topic: str) -> bool:
         """Whether the partitions of a topic are known."""
-        return topic in self._topics and self._topics[topic].count > 0
+        return topic in self.by_name and self.by_name[topic].count > 0
 
     def why_unknown(
         self, topic: str, last_failure: str, *, in_time: bool, others_wait: bool
@@ -201,14 +203,14 @@ class ResultTopics:
 
         After an error of a topic, its metadata is not requested again unless ``others_wait``.
         """
-        unknown = self._topics.get(topic)
+        unknown = self.by_name.get(topic)
         if unknown is None:
             return None
         rejected = unknown.error in _TOPIC_REJECTIONS
         if in_time and not rejected and self._refusal is None:
             return None
         if not others_wait:
-            del self._topics[topic]
+            del self.by_name[topic]
         if self._refusal is not None:
             return PublishError(topic, self._refusal)
         if rejected:
@@ -229,7 +231,7 @@ class ResultTopics:
         """The ids of the topics of these partitions by name; None if one is not known."""
         ids: dict[str, bytes] = {}
         for topic in dict.fromkeys(partition.topic for partition in partitions):
-            topic_id = self._topics[topic].topic_id
+            topic_id = self.by_name[topic].topic_id
             if topic_id is None:
                 return None
             ids[topic] = topic_id
@@ -248,12 +250,12 @@ class ResultTopics:
         self._requested = True
         self._refusal = None
         self._due = _NEVER
-        return MetadataRequest(topics=tuple(sorted(self._topics)))
+        return MetadataRequest(topics=tuple(sorted(self.by_name)))
 
     @property
     def due(self) -> float:
         """When the next request is due; infinite without a topic, and while one is in flight."""
-        return self._due if self._topics and not self._requested else _NEVER
+        return self._due if self.by_name and not self._requested else _NEVER
 
     def received(
         self,
@@ -279,9 +281,9 @@ class ResultTopics:
             for broker in response.brokers
         }
         for metadata in response.topics:
-            if metadata.name in self._topics:
-                self._topics[metadata.name].learn(metadata)
-        missing = any(not topic.count for topic in self._topics.values())
+            if metadata.name in self.by_name:
+                self.by_name[metadata.name].learn(metadata)
+        missing = any(not topic.count for topic in self.by_name.values())
         leaderless = any(
             self.leader(topic, queue.partition.partition) is None for queue, topic in active.items()
         )

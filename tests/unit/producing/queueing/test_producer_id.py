@@ -17,7 +17,7 @@ from asyncrevoke.client.producing.requests import InitProducerIdRequest
 from asyncrevoke.client.protocol.messages import EntityResponse
 
 if TYPE_CHECKING:
-    from asyncrevoke.client.producing.producer_core import Outgoing
+    from asyncrevoke.client.producing.requests import Outgoing
     from asyncrevoke.client.protocol.messages import ErrorCode
 
 

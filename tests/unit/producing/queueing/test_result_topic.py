@@ -51,7 +51,7 @@ def test_a_partition_costs_four_bytes_until_a_result_is_queued_for_it() -> None:
         tracemalloc.stop()
     assert peak < 16 * count
     assert topic.queue(count - 1) is topic.queue(count - 1)
-    assert len(topic._queues) == 1
+    assert len(topic.queues) == 1
 
 
 def test_results_are_queued_for_the_partitions_that_they_are_for_alone() -> None:
@@ -62,7 +62,7 @@ def test_results_are_queued_for_the_partitions_that_they_are_for_alone() -> None
     for outgoing in setting.core.requests(0):
         setting.respond(outgoing, *[E.none] * len(outgoing.queues))
     assert sorted(setting.sink.acknowledged, key=str) == [b"49999", b"7", b"7"]
-    assert len(setting.core.topics["t"]._queues) == 2
+    assert len(setting.core.topics["t"].queues) == 2
 
 
 def test_records_without_a_key_go_to_the_next_partition_with_a_leader_in_turn() -> None:

@@ -10,10 +10,11 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from asyncrevoke.client.core.io.effects import Failed, FailureKind, Node, Replied
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.encoded_records import EncodedRecords
-from asyncrevoke.client.producing.producer_core import Outgoing, ProducerCore
+from asyncrevoke.client.producing.producer_core import ProducerCore
 from asyncrevoke.client.producing.queueing.result_topics import ResultTopic
 from asyncrevoke.client.producing.requests import (
     InitProducerIdRequest,
+    Outgoing,
     ProduceRequest,
     produce_response,
     produced_batches,

@@ -47,6 +47,9 @@ class Network:
         self.loses: type[Request] | None = None
         self.fails: type[Request] | None = None
 
+    def begin(self, _send: Send, _on_reply: object) -> bool:
+        return False
+
     async def request(self, send: Send) -> Replied | Failed:
         if self.held is not None and isinstance(send.message, self.held):
             self.is_held.set()

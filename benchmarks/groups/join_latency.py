@@ -1,6 +1,6 @@
 """How long a member that joins a running group waits for its first record.
 
-    python -m benchmarks.join_latency [--json] [--only NAME ...]
+    python -m benchmarks.groups.join_latency [--json] [--only NAME ...]
 
 One member reads all partitions of a topic, into each of which records flow steadily, and has
 nothing left to do when it is asked for some of them. Then a second member joins; measured is the

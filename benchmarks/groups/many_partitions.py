@@ -1,6 +1,6 @@
 """What a thousand partitions cost of which ten are busy, or none.
 
-    python -m benchmarks.many_partitions [--json] [--only NAME ...]
+    python -m benchmarks.groups.many_partitions [--json] [--only NAME ...]
 
 Two topics hold the same records, in ten partitions each; one of them has many partitions beside
 those, which are empty. The clients take turns in reading each topic, each time in a new process and
