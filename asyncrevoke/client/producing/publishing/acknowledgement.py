@@ -86,10 +86,14 @@ class Acknowledgement(msgspec.Struct, eq=False):
         return error
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether a call waits, or has not been resumed yet."""
+        return self._watch is not None and bool(self._watch.waiting)
+
+    @property
     def is_error_taken(self) -> bool:
-        """Whether a call has received the error, or will."""
-        watch = self._watch
-        return self._error_taken or (watch is not None and bool(watch.waiting))
+        """Whether a call has received the error, or will if it is not cancelled."""
+        return self._error_taken or self.is_waited_for
 
     @staticmethod
     def acknowledge(records: Iterable[Acknowledgement], partition: int, offset: int) -> None:

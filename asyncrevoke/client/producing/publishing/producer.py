@@ -249,7 +249,7 @@ class Producer:
         the calls. ``await`` the acknowledgement, or call :meth:`flush` after many records. If the
         record fails and no call waits for its acknowledgement, the error is logged, and
         :meth:`flush` or closing raises it. Raises PublishError if the record cannot be queued. If
-        cancelled, it is not queued.
+        cancelled, the record may still be written.
         """
         publisher = self._unchecked or self._entered()
         begun = publisher.begin(topic, value, key, headers, partition, timestamp)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.model import ProducerHealth, TopicPartition
-    from asyncrevoke.client.producing.message import Headers, Published
+    from asyncrevoke.client.producing.message import Headers, Published, RecordFields
     from asyncrevoke.client.producing.record_producer import RecordProducer
     from asyncrevoke.client.runtime.hooks.observers import PublishSpan, Tracer
 
@@ -37,7 +37,7 @@ class Publisher:
         self.producer = producer
         self._log = log
         self._tracer = producer.tracer
-        # Records whose errors no call had received when they failed, and how many more there are.
+        # Records whose errors no call may have received, and how many more there are.
         self._failed: list[Acknowledgement] = []
         self._more_failed = 0
 
@@ -66,17 +66,25 @@ class Publisher:
         except Exception as error:
             record.fail(error)
             raise
-        append = partial(self.producer.append, fields, self, record, has_waited=True)
-        return self._queue(record, append)
+        return self._queue(record, fields)
 
-    async def _queue(self, record: Acknowledgement, append: partial[bool]) -> Acknowledgement:
+    async def _queue(self, record: Acknowledgement, fields: RecordFields) -> Acknowledgement:
+        queued = False
+
+        def append() -> bool:
+            nonlocal queued
+            queued = self.producer.append(fields, self, record, has_waited=True)
+            return queued
+
         try:
             await self.producer.queue_in_turn(record.topic, append)
         except Exception as error:
             record.fail(error)
             raise
         except asyncio.CancelledError:
-            record.fail(PublishError(record.topic, "the call was cancelled"))
+            # It may have been queued just before.
+            if not queued:
+                record.fail(PublishError(record.topic, "the call was cancelled"))
             raise
         return record
 
@@ -136,8 +144,9 @@ class Publisher:
             record.fail(error)
         if (observer := self.producer.observer) is not None:
             observer.on_publish_failed(records[0].topic, len(records), error)
+        # A call that waits may be cancelled before it receives the error.
+        self._keep(records)
         if unheard:
-            self._keep(unheard)
             log_events.RECORDS_NOT_PUBLISHED.write_to(
                 self._log,
                 topic=unheard[0].topic,
@@ -147,11 +156,9 @@ class Publisher:
             )
 
     def _keep(self, failed: Sequence[Acknowledgement]) -> None:
-        if len(self._failed) + len(failed) > _MOST_FAILED:
-            self._failed = [record for record in self._failed if not record.is_error_taken]
-        room = _MOST_FAILED - len(self._failed)
-        self._failed += failed[:room]
-        self._more_failed += len(failed[room:])
+        kept = [record for record in self._failed if not record.is_error_taken]
+        self._failed = [*kept, *failed[: max(_MOST_FAILED - len(kept), 0)]]
+        self._more_failed += len(kept) + len(failed) - len(self._failed)
 
     @property
     def failed(self) -> int:
@@ -164,7 +171,9 @@ class Publisher:
 
     def raise_failures(self) -> None:
         """Raise the first of the errors that no call has received, once; it counts the others."""
-        failed, self._failed = self._failed, []
+        failed = [record for record in self._failed if not record.is_error_taken]
+        # Calls wait for the others.
+        self._failed = [record for record in self._failed if record.is_waited_for]
         more, self._more_failed = self._more_failed, 0
         errors = [
             (record.topic, error) for record in failed if (error := record.take_error()) is not None

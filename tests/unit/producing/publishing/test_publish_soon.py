@@ -207,6 +207,61 @@ async def test_the_error_after_a_cancelled_publish_is_of_nobody() -> None:
         await producer.flush()
 
 
+async def test_the_error_of_a_wait_that_is_cancelled_with_it_is_raised_by_flush() -> None:
+    broker = ScriptedResultsBroker()
+    broker.errors[b"1"] = ErrorCode.topic_authorization_failed
+    async with entered(broker) as producer:
+        await producer.publish("t", b"0")
+        record = await producer.publish_soon("t", b"1")
+
+        async def wait() -> Published:
+            return await record
+
+        waiting = asyncio.create_task(wait())
+        while not record.done():  # noqa: ASYNC110 - the task is cancelled just then
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(PublishError, match="WRITE"):
+            await producer.flush()
+
+
+async def test_a_flush_leaves_an_error_to_the_call_that_waits_for_it() -> None:
+    broker = ScriptedResultsBroker()
+    broker.errors[b"1"] = ErrorCode.topic_authorization_failed
+    async with entered(broker) as producer:
+        record = await producer.publish_soon("t", b"1")
+
+        async def wait() -> Published:
+            return await record
+
+        waiting = asyncio.create_task(wait())
+        await producer.flush()
+        with pytest.raises(PublishError):
+            await waiting
+        await producer.flush()
+
+
+async def test_a_call_that_is_cancelled_when_its_record_was_queued_fails_no_record() -> None:
+    broker = ScriptedResultsBroker()
+    async with entered(broker, buffer_memory=100) as producer:
+        await producer.publish("t", b"0")
+        broker.responding.clear()
+        first = await producer.publish_soon("t", b"%0100d" % 1)
+        call = asyncio.create_task(producer.publish_soon("t", b"2"))
+        await asyncio.sleep(0)
+        broker.responding.set()
+        while not first.done():  # noqa: ASYNC110 - the call is resumed just after that
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            _ = await call
+        await producer.flush()
+        assert producer.health().unreceived_errors == 0
+    assert values(broker) == [0, 1, 2]
+
+
 async def test_errors_are_counted_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishers, "_MOST_FAILED", 3)
     broker = ScriptedResultsBroker()
