@@ -8,13 +8,14 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from asyncrevoke.client import log_events
 from asyncrevoke.client.config import checks
-from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.errors import ConfigError, DecodeError
 from asyncrevoke.client.model import Outage
 from asyncrevoke.client.printable import named_error, printable, shown_option
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
@@ -24,7 +25,11 @@ from asyncrevoke.handlers.decoding.outages import AskedServer, AsksServer
 from asyncrevoke.handlers.policy.retry import Retry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from asyncrevoke.client.model import Record
+
+T = TypeVar("T")
 
 # Between two attempts. A success of another call ends a wait.
 _WAITS: Final = Retry(attempts=None, backoff=0.5, max_backoff=5.0)
@@ -34,6 +39,8 @@ _REFUSED: Final = (401, 403, 407)
 _FORGOTTEN: Final = 60.0
 _MOST_TEXT: Final = 200
 _MOST_KEYS: Final = 1000
+# Messages are nested no deeper than a few levels.
+_MOST_INDEX_BYTES: Final = 64
 # The bytes before a payload: a zero byte, and the id of the schema.
 FRAMING_SIZE: Final = 5
 
@@ -240,6 +247,79 @@ class RegistryEncoder(AsksServer):
         """The framed bytes of a value. Raises the serializer's error."""
         context = SerializationContext(topic, MessageField.VALUE)
         return await self._ask(partial(self._opened.call, value, context), topic)
+
+
+def protobuf_decoder(message: type[T]) -> Callable[[Record], T | None]:
+    """Make a sync ``decoder`` of Protobuf values with a schema id, which asks no registry.
+
+    Fields are read by the definition of ``message``, a class that ``protoc`` has generated, as
+    Protobuf does with values of other versions of it. A value of another message of its file does
+    not decode. The decoder returns None for a tombstone. Raises ConfigError.
+    """
+    descriptor = getattr(message, "DESCRIPTOR", None)
+    if descriptor is None:
+        raise ConfigError(
+            f"protobuf_decoder({shown_option(message)}) takes a class that protoc has generated"
+        )
+    own, parse = _indexes(descriptor), cast("Any", message).FromString
+
+    def decode(record: Record) -> T | None:
+        if record.value is None:
+            return None
+        content = bytes(record.value)
+        found = _framing(content)
+        if found is None or found.indexes != own:
+            reason = (
+                "the value has no schema id and message indexes"
+                if found is None
+                else f"the value is message {found.indexes} of its file, not {own}"
+            )
+            raise DecodeError(record.topic_partition, record.offset, reason)
+        return cast("T", parse(content[found.size :]))
+
+    return decode
+
+
+class _Framing(NamedTuple):
+    """What stands before the payload of a Protobuf value: ``size`` bytes, with the indexes of its
+    message in its file, and of each message inside in the one around it."""
+
+    size: int
+    indexes: tuple[int, ...]
+
+
+def _framing(content: bytes) -> _Framing | None:
+    """The framing of a value; None if it has none."""
+    if len(content) <= FRAMING_SIZE or content[0]:
+        return None
+    numbers = _zigzag_numbers(content[FRAMING_SIZE : FRAMING_SIZE + _MOST_INDEX_BYTES])
+    count, size = next(numbers, (-1, 0))
+    if count == 0:  # short for the first message
+        return _Framing(FRAMING_SIZE + size, (0,))
+    found = list(islice(numbers, max(count, 0)))
+    if not found or len(found) < count:
+        return None
+    return _Framing(FRAMING_SIZE + found[-1][1], tuple(index for index, _ in found))
+
+
+def _zigzag_numbers(content: bytes) -> Iterator[tuple[int, int]]:
+    """The numbers of variable length in ``content``, each with its end."""
+    number = shift = 0
+    for at, byte in enumerate(content):
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            yield (number >> 1) ^ -(number & 1), at + 1
+            number = shift = 0
+
+
+def _indexes(descriptor: Any) -> tuple[int, ...]:  # noqa: ANN401 - protobuf is optional
+    """The place of a message in its file."""
+    outer = descriptor.containing_type
+    if outer is None:
+        return (list(descriptor.file.message_types_by_name).index(descriptor.name),)
+    beside = [nested.name for nested in outer.nested_types]
+    return (*_indexes(outer), beside.index(descriptor.name))
 
 
 def is_unavailable(error: BaseException) -> bool:

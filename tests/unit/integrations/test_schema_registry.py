@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import AsyncSchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.serialization import MessageField, SerializationContext
 
-from asyncrevoke import ConfigError, Consumer, Pause
-from asyncrevoke.integrations.schema_registry import SchemaRegistry
+from asyncrevoke import ConfigError, Consumer, DecodeError, Pause, Record
+from asyncrevoke.integrations.schema_registry import SchemaRegistry, protobuf_decoder
 from asyncrevoke.testing import TestConsumer
-
-if TYPE_CHECKING:
-    from confluent_kafka.serialization import SerializationContext
 
 # Packages without types.
 CONFLUENT: Any = import_module("confluent_kafka.schema_registry.protobuf")
@@ -267,8 +265,9 @@ def test_wrong_options_are_rejected(make: Any, message: str) -> None:
         make()
 
 
-def messages() -> tuple[Any, Any]:
-    """The classes of ``Money`` and of ``Order``, which refers to it and is second in its file."""
+def messages() -> tuple[Any, Any, Any]:
+    """The classes of ``Money``, of ``Order``, which refers to it and is second in its file, and of
+    ``Order.Line``, the second one in that."""
     pool = POOLS.DescriptorPool()
     money = DESCRIPTORS.FileDescriptorProto(name="money.proto", syntax="proto3", package="shop")
     money.message_type.add(name="Money").field.add(name="cents", number=1, type=3, label=1)
@@ -278,16 +277,20 @@ def messages() -> tuple[Any, Any]:
     )
     orders.message_type.add(name="Other")
     order = orders.message_type.add(name="Order")
+    order.nested_type.add(name="Unused")
+    line = order.nested_type.add(name="Line")
+    line.field.add(name="count", number=1, type=3, label=1)
     order.field.add(name="id", number=1, type=3, label=1)
     order.field.add(name="total", number=2, type=11, type_name=".shop.Money", label=1)
     pool.Add(orders)
-    found = (pool.FindMessageTypeByName(f"shop.{name}") for name in ("Money", "Order"))
-    first, second = map(CLASSES.GetMessageClass, found)
-    return first, second
+    names = ("Money", "Order", "Order.Line")
+    money, order, line = (pool.FindMessageTypeByName(f"shop.{name}") for name in names)
+    get: Any = CLASSES.GetMessageClass
+    return get(money), get(order), get(line)
 
 
 async def test_protobuf_has_the_id_and_the_indexes_of_its_message_before_the_payload() -> None:
-    money, order = messages()
+    money, order, _ = messages()
     client: Any = AsyncSchemaRegistryClient.new_client({"url": "mock://"})
     registry = SchemaRegistry(NAME)
     consumer = Consumer(group_id="billing")
@@ -318,3 +321,48 @@ async def test_protobuf_has_the_id_and_the_indexes_of_its_message_before_the_pay
         assert total.value is not None
         assert total.value[5:] == b"\0" + money(cents=3).SerializeToString()
     assert [(value.id, value.total.cents) for value in got] == [(1, 3)]
+
+
+def framed(content: bytes | None) -> Record:
+    return Record("orders", 0, 0, 0, 0, None, content)
+
+
+async def test_protobuf_is_read_without_the_registry_as_a_serializer_has_written_it() -> None:
+    client: Any = AsyncSchemaRegistryClient.new_client({"url": "mock://"})
+    money, order, line = messages()
+    for kind, value in (
+        (money, money(cents=3)),
+        (order, order(id=1, total=money(cents=4))),
+        (line, line(count=5)),
+    ):
+        write = await CONFLUENT.AsyncProtobufSerializer(kind, client)
+        context = SerializationContext("orders", MessageField.VALUE)
+        written = await write(value, context)
+        decode = protobuf_decoder(kind)
+        assert decode(framed(written)) == value
+        assert decode(framed(None)) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "no schema id"),
+        (b"\0\0\0\0\1", "no schema id"),
+        (b"\1\0\0\0\1\0", "no schema id"),
+        (b"\0\0\0\0\1\4\2", "no schema id"),  # two indexes, and only one is there
+        (b"\0\0\0\0\1\1", "no schema id"),  # a negative count
+        (b"\0\0\0\0\1" + b"\xff" * 100_000, "no schema id"),
+        (b"\0\0\0\0\1\xfe\xff\xff\xff\x0f" + b"\2" * 1000, "no schema id"),
+        (b"\0\0\0\0\1\0\x08\1", r"is message \(0,\) of its file, not \(1,\)"),
+        (b"\0\0\0\0\1\4\2\2\x08\1", r"is message \(1, 1\) of its file"),
+    ],
+)
+def test_a_value_with_other_framing_does_not_decode(content: bytes, reason: str) -> None:
+    _, order, _ = messages()
+    with pytest.raises(DecodeError, match=reason):
+        protobuf_decoder(order)(framed(content))
+
+
+def test_a_class_that_is_no_message_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="protoc has generated"):
+        protobuf_decoder(int)
