@@ -153,6 +153,9 @@ class Description:
             if {**known, "bindings": {}} == {**message, "bindings": {}}:
                 return message_id
         message["bindings"] = _key(key)
+        if payload.has_schema_id:
+            binding = message["bindings"]["kafka"]
+            binding |= {"schemaIdLocation": "payload", "schemaIdPayloadEncoding": "4"}
         message_id = _unused(payload.name, messages)
         messages[message_id] = message
         return message_id

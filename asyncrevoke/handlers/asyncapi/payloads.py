@@ -25,6 +25,7 @@ from asyncrevoke.handlers.asyncapi.objects import Schema
 from asyncrevoke.handlers.decoding.arrow_values import columns_kind
 from asyncrevoke.handlers.decoding.column_decoder import ColumnDecoder
 from asyncrevoke.handlers.decoding.decoders import annotation_name
+from asyncrevoke.handlers.decoding.outages import AsksServer
 from asyncrevoke.handlers.policy.results import return_annotation
 
 if TYPE_CHECKING:
@@ -42,11 +43,15 @@ _OF_LAST: Final = (Awaitable, Coroutine)
 
 
 class Payload(NamedTuple):
-    """The values of records of one kind. ``content_type`` is None for a null value."""
+    """The values of records of one kind. ``content_type`` is None for a null value.
+
+    ``has_schema_id``: they begin with the id of a schema in a registry.
+    """
 
     name: str
     content_type: str | None
     schema: Schema
+    has_schema_id: bool = False
 
 
 def received(handler: Handler, schemas: JsonSchemas) -> list[Payload]:
@@ -59,14 +64,16 @@ def received(handler: Handler, schemas: JsonSchemas) -> list[Payload]:
         annotation = bytes
     if decoder is not None and not {Record, bytes}.intersection(members(annotation)):
         what = f"A value that {function_name(decoder)} decodes to {annotation_name(annotation)}."
-        return [_binary(what, identifier(annotation_name(annotation)))]
+        payload = _binary(what, identifier(annotation_name(annotation)))
+        return [payload._replace(has_schema_id=isinstance(decoder, AsksServer))]
     return _payloads(annotation, schemas, "validation")
 
 
 def published(handler: Handler, schemas: JsonSchemas) -> list[Payload]:
     """The values that a handler publishes, each kind of a union by itself."""
     if handler.encoder is not None:
-        return [_binary(f"A value that {function_name(handler.encoder)} encodes.")]
+        payload = _binary(f"A value that {function_name(handler.encoder)} encodes.")
+        return [payload._replace(has_schema_id=isinstance(handler.encoder, AsksServer))]
     annotation = return_annotation(handler.function)
     while get_origin(annotation) in (*_OF_FIRST, *_OF_LAST):
         given = get_args(annotation)

@@ -8,6 +8,7 @@ import pytest
 from unit.asyncapi import described_consumer
 
 from asyncrevoke import ConfigError, Consumer, Router
+from asyncrevoke.integrations.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from asyncrevoke.handlers.asyncapi.objects import AsyncApi
@@ -189,6 +190,31 @@ def test_handlers_of_routers_are_described_too() -> None:
         "additionalProperties": {"type": "integer"},
     }
     assert "Records of a partition" in str(message.get("bindings"))
+
+
+def test_values_of_a_registry_begin_with_the_id_of_their_schema() -> None:
+    async def serialize(value: object, context: object) -> bytes:
+        return b""
+
+    registry = SchemaRegistry("registry:8081")
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler(
+        "orders",
+        decoder=registry.decoder(lambda: serialize),
+        encoder=registry.encoder(lambda: serialize),
+        publish_to="invoices",
+    )
+    async def bill(order: described_consumer.Line) -> described_consumer.Invoice:
+        return described_consumer.Invoice(order.count, 0.0)
+
+    channels = consumer.asyncapi()["channels"]
+    for topic in ("orders", "invoices"):
+        (message,) = channels[topic].get("messages", {}).values()
+        binding = message.get("bindings", {})["kafka"]
+        assert binding["schemaIdLocation"] == "payload"
+        assert binding["schemaIdPayloadEncoding"] == "4"
+        assert message.get("contentType") == "application/octet-stream"
 
 
 def test_handlers_with_one_name_are_told_apart() -> None:
