@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 
 from msgspec.structs import replace
 from simulation.invariants.oracle_state import Violation
 from simulation.transactions.member_loop import MemberLoop
 
-from asyncrevoke.client.core.io.effects import ConnectionSilent, Failed, Replied
+from asyncrevoke.client.core.io.effects import Channel, ConnectionSilent, Failed, Replied
 from asyncrevoke.client.producing.exactly_once.finished_records import ResultTarget
 from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
 from asyncrevoke.client.producing.message import PublishedRecord
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from asyncrevoke.client.model import Record, TopicPartition
     from asyncrevoke.client.runtime.session.session import Session
 
+Connection: TypeAlias = tuple[str, Channel]
+"""The address of a broker, and what the connection is for."""
 RESULTS: Final = "results"
 # How many results a record has, by its offset.
 RESULT_COUNTS: Final = (1, 2, 1, 0)
@@ -60,17 +62,34 @@ class _Connections:
         self._checker = checker
         self.loop: MemberLoop
         self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Replied | Failed]] = {}
+        self._waiting: dict[int, tuple[Connection, Callable[[Replied | Failed], object]]] = {}
+        # Over these connections the last request got a response.
+        self._open: set[Connection] = set()
+
+    def begin(self, send: Send, on_reply: Callable[[Replied | Failed], object]) -> bool:
+        """Send a request if its connection is open; ``on_reply`` gets the response."""
+        if (send.node.address, send.channel) not in self._open:
+            return False
+        self._send(send, partial(self.loop.call_soon, on_reply))
+        return True
 
     async def request(self, send: Send) -> Replied | Failed:
         """Send a request and wait for the response."""
+        reply: asyncio.Future[Replied | Failed] = self.loop.create_future()
+
+        def on_reply(event: Replied | Failed) -> None:
+            if not reply.done():
+                reply.set_result(event)
+
+        self._send(send, on_reply)
+        return await reply
+
+    def _send(self, send: Send, on_reply: Callable[[Replied | Failed], object]) -> None:
         # Two producers of one member, one after the other, number from 0.
         numbered = replace(send, request_id=next(self._ids))
-        reply: asyncio.Future[Replied | Failed] = self.loop.create_future()
-        self._waiting[numbered.request_id] = reply
+        self._waiting[numbered.request_id] = (send.node.address, send.channel), on_reply
         self.loop.watch(self._checker.producer_sends, self._member, numbered)
         self._network.send(self, numbered)
-        return await reply
 
     def receive(self, event: Event) -> None:
         """A response has come, or its connection is silent."""
@@ -82,9 +101,12 @@ class _Connections:
     def _received(self, event: Event) -> None:
         assert isinstance(event, (Replied, Failed))
         self._checker.producer_received(self._member, event)
-        waiting = self._waiting.pop(event.request_id)
-        if not waiting.done():
-            waiting.set_result(event)
+        connection, on_reply = self._waiting.pop(event.request_id)
+        if isinstance(event, Replied):
+            self._open.add(connection)
+        else:
+            self._open.discard(connection)
+        on_reply(event)
 
 
 class _Session:

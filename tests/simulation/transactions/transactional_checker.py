@@ -165,10 +165,18 @@ class TransactionalChecker(InvariantChecker, TransactionEvents):
     @override
     def effect(self, member: SimulatedMember, effect: Effect) -> None:
         """An effect leaves a core."""
+        held = dict(self.state.views[member.client].held)
         super().effect(member, effect)
         if isinstance(effect, Notify) and effect.kind is NotifyKind.REVOKED:
             for known in self._open_transactions(member.client):
-                self._released(member, known, effect.partitions)
+                # One that is aborted, since a partition was lost, may be open when the member has
+                # the partition again: it has nothing of that assignment.
+                released = {
+                    partition
+                    for partition in effect.partitions
+                    if partition not in held or held[partition].since <= known.began_at
+                }
+                self._released(member, known, released)
 
     def _open_transactions(self, client: int) -> list[TransactionalId]:
         return [
@@ -178,7 +186,7 @@ class TransactionalChecker(InvariantChecker, TransactionEvents):
         ]
 
     def _released(
-        self, member: SimulatedMember, known: TransactionalId, released: frozenset[TopicPartition]
+        self, member: SimulatedMember, known: TransactionalId, released: set[TopicPartition]
     ) -> None:
         """X3."""
         written = {result.partition for result in self._open_results(known.producer_id)}
