@@ -13,6 +13,7 @@ import typer
 
 from asyncrevoke.cli.broker.send.record_lines import RecordLine, record_lines, whole_record
 from asyncrevoke.client.errors import ConfigError
+from asyncrevoke.client.printable import shown_option
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -57,7 +58,7 @@ class RecordOptions:
         for given in self.header or ():
             name, found, value = given.partition("=")
             if not found:
-                raise ConfigError(f"--header {given!r} is not NAME=VALUE")
+                raise ConfigError(f"--header {shown_option(given)} is not NAME=VALUE")
             pairs.append((name, os.fsencode(value)))
         return pairs
 
