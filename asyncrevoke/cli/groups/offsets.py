@@ -123,7 +123,7 @@ def delete(
     """Delete consumer groups and share groups, with their offsets.
 
     A member that joins later begins like one of a new group. Shows the groups, and deletes them
-    with --apply. Groups must not have members. Nothing is deleted if one of them does not exist.
+    with --apply. Nothing is deleted if one of them has members, or does not exist.
     The exit code is 0 if the groups are shown or deleted, 1 if not, 2 if an argument is wrong.
 
     Example: `asyncrevoke groups delete billing --apply`
@@ -165,13 +165,15 @@ async def _reset(
 async def _delete_groups(
     config: ConsumerConfig, names: Sequence[str], *, apply: bool
 ) -> list[GroupFacts | ShareGroupFacts]:
-    from asyncrevoke.client.groups.changes.deletion import delete_group
+    from asyncrevoke.client.groups.changes.deletion import check_empty, delete_group
     from asyncrevoke.client.groups.cluster import GroupsClient
     from asyncrevoke.client.groups.observer import describe_group_of_any_type
 
     async with GroupsClient(config) as brokers:
         found = [await describe_group_of_any_type(brokers, name) for name in names]
         if apply:
+            for group in found:
+                check_empty(group)
             for name in names:
                 await delete_group(brokers, name)
         return found

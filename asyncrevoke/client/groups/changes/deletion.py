@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kio.schema.errors import ErrorCode
 
 from asyncrevoke.client.groups import requests
 from asyncrevoke.client.groups.cluster import GroupsClient, check
 from asyncrevoke.client.groups.errors import GroupsError, NoGroupError, retry_transient_errors
+
+if TYPE_CHECKING:
+    from asyncrevoke.client.groups.facts import GroupFacts, ShareGroupFacts
+
+
+def check_empty(group: GroupFacts | ShareGroupFacts) -> None:
+    """Raise GroupsError if the group has members: a broker does not delete it."""
+    if group.members:
+        raise GroupsError(f"group {group.group!r} has members: stop them first")
 
 
 async def delete_group(brokers: GroupsClient, name: str) -> None:

@@ -50,11 +50,15 @@ async def test_offsets_of_a_group_are_reset_when_its_members_have_left(
         code, out, err = await ask(numbers, *reset, "earliest")
         assert (code, err) == (0, "")
         assert "nothing was changed: stop 1 member, and add --apply" in out
-        for change in ((*reset, "earliest", "--apply"), ("delete", group, "--apply")):
+        empty = f"{group}-empty"
+        begins = ("reset-offsets", empty, topic, "--to", "latest", "--apply")
+        assert (await ask(numbers, *begins))[0] == 0
+        for change in ((*reset, "earliest", "--apply"), ("delete", empty, group, "--apply")):
             code, out, err = await ask(numbers, *change)
             assert (code, out) == (1, "")
             assert f"group '{group}' has members: stop them first" in err
 
+    assert (await ask(numbers, "delete", empty))[0] == 0  # it was not deleted with the other
     assert sum(offset or 0 for offset in await committed(numbers)) == 10
     code, out, err = await ask(numbers, *reset, "earliest", "--dry-run")
     assert (code, "nothing was changed: add --apply" in out) == (0, True), err
