@@ -25,6 +25,7 @@ from asyncrevoke.cli.terminal import (
     add_row,
     exit_on_errors,
     failed_with,
+    print_line,
     print_value,
     table_console,
 )
@@ -297,13 +298,15 @@ def reprocess(
     A handler gets the record with the topic, partition, offset, key and value that it had when it
     failed. Nothing is written to that topic, and dead letters stay where they are: a second
     `reprocess` calls the handlers again. A record of a topic whose handlers do not write their dead
-    letters to TOPIC is listed, unless `--origin-topic` names its topic. The exit code is 0 if all
+    letters to TOPIC is listed, unless `--origin-topic` names its topic. What handlers publish is
+    dropped; a warning names the topics of `publish_to`. To have results, write the dead letters
+    back with `replay`. The exit code is 0 if all
     records were handled, 1 if a broker has failed, or a handler has failed with `--errors fail`, 2
     if an option is wrong, 3 if some records were not handled.
 
     Example: `asyncrevoke dead-letters reprocess orders.dlq app:consumer --error TimeoutError`
     """
-    from asyncrevoke.dead_letters.reprocessing import Reprocessing
+    from asyncrevoke.dead_letters.reprocessing import Reprocessing, topics_without_results
     from asyncrevoke.replays.target import TargetError, find_consumer
 
     async def run(consumer: Consumer, letters: DeadLetterTopic) -> ReprocessResult:
@@ -313,6 +316,11 @@ def reprocess(
 
     with exit_on_errors(TargetError):
         consumer = find_consumer(target)
+        if topics := topics_without_results(consumer):
+            warning = (
+                f"warning: results are not written to {', '.join(topics)}: use replay for them"
+            )
+            print_line(Console(stderr=True), warning)
         result = asyncio.run(run(consumer, _opened(topic, connection)))
     if as_json:
         print_value(result)

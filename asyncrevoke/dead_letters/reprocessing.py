@@ -61,7 +61,8 @@ class Reprocessing:
 
     A handler gets the record with the topic, partition, offset, key and value that it had when it
     failed. The consumer's order, concurrency, retries, middleware and resources apply; it joins no
-    group and commits nothing, and nothing is written to the record's topic. Dead letters stay in
+    group and commits nothing, and nothing is written to the record's topic; what handlers publish
+    is dropped, see :func:`topics_without_results`. Dead letters stay in
     their topic: another run calls the handlers again, with the same
     ``HandlerContext.idempotency_key``. A dead letter whose origin has no handler that writes to
     this topic is an error, unless ``chosen`` names that origin topic.
@@ -137,6 +138,14 @@ class Reprocessing:
                 result.named.append(NamedRecord(row.partition, row.offset, why))
         if self._rows is not None and rows:
             self._rows(rows)
+
+
+def topics_without_results(consumer: Consumer) -> list[str]:
+    """The topics to which the consumer's handlers publish, by ``publish_to``: reprocessing drops
+    what they publish."""
+    router = consumer.handler_host.router
+    handlers = () if router is None else router.handlers
+    return sorted({handler.publish_to for handler in handlers if handler.publish_to is not None})
 
 
 async def _next_of(found: AsyncGenerator[Sequence[Record]]) -> Sequence[Record]:

@@ -6,9 +6,18 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"PrometheusMetrics needs {error.name}: pip install 'asyncrevoke[metrics]'", name=error.name
+    ) from error
 
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.consumer_metrics import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -57,6 +58,10 @@ class SinkOptions:
         self, topic: str, folder: str, connection: ConnectionOptions, open_store: OpenStore
     ) -> None:
         """Write a topic to a lake. Raises ConfigError, StorageError and the errors of a loop."""
+        if find_spec("pyarrow") is None:
+            raise ConfigError(
+                'a sink needs the package pyarrow: pip install "asyncrevoke[cli,arrow]"'
+            )
         from asyncrevoke.cli.sink.plan import SinkPlan
         from asyncrevoke.cli.sink.progress import Progress
         from asyncrevoke.cli.sink.running import Sink

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from asyncrevoke import Consumer
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.options.option_groups import as_flags
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.dead_letters import dead_letter_topic
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
+from asyncrevoke.dead_letters.reprocessing import topics_without_results
 
 
 def test_a_wrong_option_is_named_as_it_was_typed() -> None:
@@ -47,3 +49,14 @@ def test_an_unreachable_cluster_names_flags_of_the_command(command: list[str]) -
     result = CliRunner().invoke(app, [*command, "--bootstrap-servers", "localhost:1"])
     assert result.exit_code == 1
     assert "check --bootstrap-servers ..., --security-protocol ..." in result.output
+
+
+@pytest.mark.parametrize("publish_to", [None, "receipts"])
+def test_topics_are_named_to_which_reprocessing_writes_no_results(publish_to: str | None) -> None:
+    consumer = Consumer(group_id="billing")
+
+    @consumer.handler("orders", publish_to=publish_to)
+    async def bill(value: bytes) -> bytes:
+        return value
+
+    assert topics_without_results(consumer) == ([publish_to] if publish_to else [])

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from asyncrevoke.cli.app import app
+from asyncrevoke.cli.sink import command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,3 +58,16 @@ def test_a_delta_table_without_deltalake_names_the_extra(
 def test_help_has_an_example(kind: str) -> None:
     result = CliRunner().invoke(app, ["sink", kind, "--help"])
     assert f"Example: asyncrevoke sink {kind} orders" in result.output.replace("`", "")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_missing_package_is_named_with_its_extra(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_nothing(_name: str) -> None:
+        """No package is installed."""
+
+    monkeypatch.setattr(command, "find_spec", find_nothing)
+    result = CliRunner().invoke(app, ["sink", kind, "orders", str(tmp_path), *NOWHERE])
+    assert result.exit_code == 2
+    assert 'a sink needs the package pyarrow: pip install "asyncrevoke[cli,arrow]"' in result.stderr
