@@ -14,6 +14,9 @@ from broker.requests.share_member import ShareMember
 from asyncrevoke import Producer
 from asyncrevoke.broker import KafkaBroker
 from asyncrevoke.client.errors import InconsistentGroupError, UnsupportedVersionError
+from asyncrevoke.client.groups.cluster import GroupsClient
+from asyncrevoke.client.groups.configs import set_group_options
+from asyncrevoke.config import ConsumerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +53,13 @@ def broker() -> Iterator[KafkaBroker]:
         yield broker
 
 
+async def begin_at_the_start(broker: KafkaBroker, group: str) -> None:
+    """Let a new group read what is written before its first fetch of a partition too."""
+    config = ConsumerConfig(bootstrap_servers=broker.bootstrap_servers)
+    async with GroupsClient(config) as brokers:
+        await set_group_options(brokers, group, {"share.auto.offset.reset": "earliest"})
+
+
 async def write(broker: KafkaBroker, topic: str, count: int) -> None:
     async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         await asyncio.gather(
@@ -83,8 +93,9 @@ async def test_two_members_share_the_records_of_a_topic(broker: KafkaBroker) -> 
     topic, servers = "shared", broker.bootstrap_servers
     broker.create_topic(topic, 3)
     seen: list[Counter[tuple[int, int]]] = [Counter(), Counter()]
+    await begin_at_the_start(broker, topic)
     async with ShareMember(servers, topic, topic) as one, ShareMember(servers, topic, topic) as two:
-        # A new group begins at the end of a partition, with its first fetch.
+        # Both have joined.
         await asyncio.gather(one.records(1, within=4.0), two.records(1, within=4.0))
         working = [
             asyncio.create_task(work(member, counts, 0.005))
@@ -109,6 +120,7 @@ async def test_locks_are_renewed_while_a_handler_takes_three_times_as_long(
 ) -> None:
     topic = "slow"
     broker.create_topic(topic, 1)
+    await begin_at_the_start(broker, topic)
     async with ShareMember(broker.bootstrap_servers, topic, topic) as member:
         await member.records(1, within=3.0)
         await write(broker, topic, 40)
@@ -125,6 +137,7 @@ async def test_locks_are_renewed_while_a_handler_takes_three_times_as_long(
 async def test_records_of_a_killed_member_are_delivered_again_at_once(broker: KafkaBroker) -> None:
     topic, servers = "killed", broker.bootstrap_servers
     broker.create_topic(topic, 1)
+    await begin_at_the_start(broker, topic)
     async with ShareMember(servers, topic, topic) as first:
         await first.records(1, within=3.0)
         await write(broker, topic, 10)
