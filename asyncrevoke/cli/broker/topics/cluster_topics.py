@@ -41,7 +41,7 @@ class MetadataRequest(EntityRequest[described_13.MetadataResponse], frozen=True,
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic among all. ``replicas`` is the number of copies of its first partition.
+    """One topic among all. ``replicas`` is the largest number of copies of a partition.
     ``offline`` is how many partitions have no leader, ``behind`` how many have a replica that is
     not in sync with its leader."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def check_empty(group: GroupFacts | ShareGroupFacts) -> None:
     """Raise GroupsError if the group has members: a broker does not delete it."""
     if group.members:
-        raise GroupsError(f"group {group.group!r} has members: stop them first")
+        raise _has_members(group.group)
 
 
 async def delete_group(brokers: GroupsClient, name: str) -> None:
@@ -31,9 +31,13 @@ async def delete_group(brokers: GroupsClient, name: str) -> None:
             raise GroupsError(f"the broker has responded about other groups than {name!r}")
         code = response.results[0].error_code
         if code is ErrorCode.non_empty_group:
-            raise GroupsError(f"group {name!r} has members: stop them first")
+            raise _has_members(name)
         if code is ErrorCode.group_id_not_found:
             raise NoGroupError(f"there is no group {name!r}; asyncrevoke groups lists them")
         check(code, f"deleting group {name!r}", "DELETE")
 
     await retry_transient_errors(ask)
+
+
+def _has_members(name: str) -> GroupsError:
+    return GroupsError(f"group {name!r} has members: stop them first")
