@@ -4,19 +4,55 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import LatestSpec, ListOffsetsResultInfo, OffsetSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
     from asyncrevoke.broker import RunningBroker
 
 PARTITIONS = 3
+TIMEOUT = 30.0
 
 
 def read_committed(broker: RunningBroker, topic: str) -> Counter[bytes]:
-    """All values that librdkafka reads, when no transaction is open any more."""
+    """All values of a topic whose transactions have ended: waits until brokers have written the
+    markers of these, which they do after the response to EndTxn."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            stable = _ends(admin, topic, IsolationLevel.READ_COMMITTED)
+            if stable == _ends(admin, topic, IsolationLevel.READ_UNCOMMITTED):
+                break
+        except KafkaException as error:
+            # A broker that was paused takes its partitions over anew.
+            if error.args[0].code() != KafkaError.UNKNOWN_LEADER_EPOCH:
+                raise
+        assert time.monotonic() < deadline, f"a transaction of {topic} is open"
+        time.sleep(0.02)
+    return read_below_stable_offsets(broker, topic)
+
+
+def _ends(admin: AdminClient, topic: str, isolation: IsolationLevel) -> dict[int, int]:
+    latest = cast("Callable[[], OffsetSpec]", LatestSpec)()
+    asked = {ConfluentPartition(topic, number): latest for number in range(PARTITIONS)}
+    found = cast(
+        "dict[ConfluentPartition, Future[ListOffsetsResultInfo]]",
+        admin.list_offsets(asked, isolation_level=isolation),
+    )
+    return {tp.partition: future.result(TIMEOUT).offset for tp, future in found.items()}
+
+
+def read_below_stable_offsets(broker: RunningBroker, topic: str) -> Counter[bytes]:
+    """The values that a read_committed consumer sees at present."""
     reader = ConfluentConsumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -29,7 +65,7 @@ def read_committed(broker: RunningBroker, topic: str) -> Counter[bytes]:
     try:
         reader.assign([ConfluentPartition(topic, number, 0) for number in range(PARTITIONS)])
         ended: set[int] = set()
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + TIMEOUT
         while len(ended) < PARTITIONS:
             assert time.monotonic() < deadline
             message = reader.poll(0.5)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker.handlers.test_handlers_on_a_real_broker import until
-from broker.requests.read_committed import PARTITIONS, read_committed
+from broker.requests.read_committed import PARTITIONS, read_below_stable_offsets, read_committed
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import (
@@ -103,10 +103,10 @@ async def test_of_two_static_members_with_one_transactional_id_the_older_one_sto
     first, second = topics(broker, "first", b"1"), topics(broker, "second", b"1")
     same: dict[str, Any] = {"group_instance_id": "one", "transactional_id_prefix": "same"}
     older = asyncio.create_task(copying(broker, first, **same).run())
-    await until(lambda: read_committed(broker, f"{first}-out"))
+    await until(lambda: read_below_stable_offsets(broker, f"{first}-out"))
     newer = copying(broker, second, **same)
     running = asyncio.create_task(newer.run())
-    await until(lambda: read_committed(broker, f"{second}-out"))
+    await until(lambda: read_below_stable_offsets(broker, f"{second}-out"))
     producer = ConfluentProducer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(first, b"2")
     producer.flush(30)
@@ -147,8 +147,8 @@ async def test_a_result_that_is_too_large_becomes_a_dead_letter_and_others_are_w
         return LARGE if value == b"1" else value
 
     running = asyncio.create_task(consumer.run())
-    await until(lambda: read_committed(broker, f"{name}-dlq"))
-    await until(lambda: read_committed(broker, f"{name}-out"))
+    await until(lambda: read_below_stable_offsets(broker, f"{name}-dlq"))
+    await until(lambda: read_below_stable_offsets(broker, f"{name}-out"))
     consumer.stop()
     await running
     assert read_committed(broker, f"{name}-dlq") == {b"1": 1}
@@ -185,7 +185,7 @@ async def test_a_dead_letter_without_write_permission_is_held_until_it_is_grante
         running = asyncio.create_task(consumer.run())
         await until(lambda: unwritten(consumer) == {(f"{name}-dlq", 3)})
         assert not running.done()
-    await until(lambda: read_committed(broker, f"{name}-dlq").total() == 3)
+    await until(lambda: read_below_stable_offsets(broker, f"{name}-dlq").total() == 3)
     consumer.stop()
     await running
     assert read_committed(broker, f"{name}-dlq") == {b"1": 1, b"2": 1, b"3": 1}

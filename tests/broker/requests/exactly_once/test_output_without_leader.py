@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from broker.handlers.test_handlers_on_a_real_broker import until
-from broker.requests.read_committed import PARTITIONS, read_committed
+from broker.requests.read_committed import PARTITIONS, read_below_stable_offsets
 from broker.topics.partition_replicas import replicas
 
 from asyncrevoke import Consumer, Message, Producer, Record
@@ -56,7 +56,7 @@ async def test_results_wait_for_the_leader_of_their_partition_and_are_published_
             await until(lambda: f"{output}-0 has no leader" in caplog.text)
             await asyncio.to_thread(stopped.start)
             each_once = Counter(b"%d" % number for number in range(60))
-            await until(lambda: read_committed(kafka_cluster, output) == each_once)
+            await until(lambda: read_below_stable_offsets(kafka_cluster, output) == each_once)
     finally:
         await asyncio.to_thread(kafka_cluster.start)
     assert max(handled.values()) == 1
