@@ -16,7 +16,7 @@ from asyncrevoke.spark.reading.offsets import NO_PROGRESS_TIMEOUT, OffsetRange, 
 from asyncrevoke.spark.reading.worker import ConsumerKind, ConsumerPool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.core.queries.offset_queries import TopicDescription
@@ -95,11 +95,12 @@ class RangesReader:
         return self
 
     async def _check_topic(self, consumer: RangeConsumer) -> None:
-        """Raise DataLossError if the topic was created again."""
-        topic, planned = self._kind.topic, self._kind.topic_id
-        if planned is not None:
-            topics = await consumer.describe_topics([topic])
-            check_topic_id(topic, planned, topics.get(topic))
+        """Raise DataLossError if the topic or a partition does not exist, or if the topic was
+        created again."""
+        name = self._kind.topic
+        found = (await consumer.describe_topics([name])).get(name)
+        check_topic_id(name, self._kind.topic_id, found)
+        check_partitions(self._ranges.values(), found)
 
     def _clip(self, tp: TopicPartition, position: int, first: int) -> int:
         """Let the range of a partition begin at ``first``, or be empty if it ends before. Returns
@@ -234,16 +235,34 @@ def _within(wanted: OffsetRange, records: Sequence[Record]) -> Sequence[Record]:
     return records
 
 
-def check_topic_id(topic: str, planned: str, found: TopicDescription | None) -> None:
-    """Raise DataLossError if a topic was deleted since its ranges were planned. Not checked if the
-    broker reports no topic id."""
+def check_topic_id(topic: str, planned: str | None, found: TopicDescription | None) -> None:
+    """Raise DataLossError if a topic was deleted since its ranges were planned. The id is not
+    compared if ``planned`` is None or the broker reports none."""
     now = None if found is None else shown_topic_id(found.topic_id)
-    if found is None or now not in (None, planned):
+    if planned is not None and (found is None or now not in (None, planned)):
         happened = "deleted" if found is None else "deleted and created again"
         raise DataLossError(
             f"topic {topic} was {happened} after its ranges were planned (its id was {planned}"
             f"{'' if found is None else f', and is {now}'}): plan the ranges again"
         )
+
+
+def check_partitions(ranges: Iterable[OffsetRange], found: TopicDescription | None) -> None:
+    """Raise DataLossError if one of these ranges of a topic is of a partition that does not exist.
+    ``found`` is None if there is no such topic."""
+    for wanted in ranges:
+        if found is None:
+            raise DataLossError(
+                f"there is no topic {wanted.topic}, whose partition {wanted.partition} is to be "
+                f"read from offset {wanted.start} on, or this user may not describe it: check the "
+                "name and the address, or plan the ranges again"
+            )
+        if wanted.partition not in found.partitions:
+            raise DataLossError(
+                f"topic {wanted.topic} has {len(found.partitions)} partitions, none with the number"
+                f" {wanted.partition}, which is to be read from offset {wanted.start} on: correct "
+                "the ranges, or plan them again if the topic was created again"
+            )
 
 
 # About how many bytes of batches one read returns: those of a response. Each read takes some

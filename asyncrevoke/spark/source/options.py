@@ -130,8 +130,13 @@ class SourceOptions:
         self.config()
 
     def check_stream(self) -> None:
-        """Raise ConfigError for options that only tables have."""
+        """Raise ConfigError for options that only tables have, and for a delay of nothing."""
         given = self.given.reveal()
+        if _OF_STREAMS[2] in given and self.min_offsets_per_trigger is None:
+            raise ConfigError(
+                "max_trigger_delay= ends the wait for min_offsets_per_trigger=, which is not "
+                "given: add it, or leave max_trigger_delay= out"
+            )
         if "end" in given:
             raise ConfigError(
                 "end= is for tables (spark.read): a stream reads until it is stopped, or with "

@@ -221,6 +221,16 @@ async def test_a_topic_that_was_created_again_since_the_plan_is_an_error(
         await all_offsets(config, former)
 
 
+async def test_a_partition_or_topic_that_does_not_exist_is_not_said_to_be_deleted(
+    config: ConsumerConfig, kafka_topic: str
+) -> None:
+    with pytest.raises(DataLossError, match="1 partitions, none with the number 7"):
+        await all_offsets(config, OffsetRange(kafka_topic, 7, 0, 5))
+    other = f"{kafka_topic}-other"
+    with pytest.raises(DataLossError, match=f"^there is no topic {other}, .* from offset 3 on"):
+        await all_offsets(config, OffsetRange(other, 0, 3, 5))
+
+
 async def test_a_start_that_is_gone_is_an_error_at_once(
     config: ConsumerConfig, kafka_topic: str
 ) -> None:
