@@ -89,7 +89,7 @@ TOPICS_OF_OTHER_MEMBERS_MISSING = _warning(
 OUTPUT_TOPICS_MISSING = _warning(
     "records cannot be sent to topics that do not exist", "topics count create seconds"
 )
-"""Dead letter topics, for example; `create` is the command that creates the first 10."""
+"""Of handlers, or of a `Producer`; `create` is the command that creates the first 10."""
 TOPIC_AVAILABLE = _info("topic available", "topic seconds")
 TOPIC_NO_LONGER_EXISTS = _warning("topic no longer exists", "topic")
 TOPIC_RECREATED = _warning("topic was deleted and created again", "topic")

@@ -243,6 +243,8 @@ class ProducerHealth(NamedTuple):
     between, None if the last one got a response; ``last_failure`` is why the last request failed
     that was sent again. ``unreceived_errors`` counts records that have failed and whose error no
     call has received: the next ``flush`` raises it. ``error`` has ended the producer.
+    ``missing_topics`` do not exist, and records wait for them, or have waited for them within
+    ``request_timeout``.
     """
 
     queued_records: int
@@ -254,6 +256,7 @@ class ProducerHealth(NamedTuple):
     last_failure: str
     unreceived_errors: int
     error: Exception | None
+    missing_topics: frozenset[str] = frozenset()
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, eq=False):

@@ -86,7 +86,9 @@ class ProducerCore:
         compress_separately: bool = False,
         idempotent: bool = True,
     ) -> None:
-        self.topics = ResultTopics(bootstrap, metadata_max_age=metadata_max_age)
+        self.topics = ResultTopics(
+            bootstrap, metadata_max_age=metadata_max_age, request_timeout=request_timeout
+        )
         self._request_timeout = request_timeout
         self._delivery_timeout = delivery_timeout
         self._compression = compression
@@ -234,13 +236,9 @@ class ProducerCore:
         """Records that are neither acknowledged nor have failed."""
         return self.active.records
 
-    def want(self, now: float, topic: str) -> None:
-        """Request the partitions of a topic. Raises PublishError."""
-        self.topics.want(now, topic)
-
     def prepare(self, now: float, topic: str) -> None:
         """Request what the first record for this topic would wait for. Raises PublishError."""
-        self.want(now, topic)
+        self.topics.want(now, topic)
         self._producer_id.wanted = True
 
     def is_known(self, topic: str) -> bool:

@@ -17,9 +17,10 @@ from asyncrevoke.client.producing.queueing.waiting_results import WaitingResults
 from asyncrevoke.client.producing.trace_context import PublishSpans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.client.log_events import Log
     from asyncrevoke.client.model import TopicPartition
     from asyncrevoke.client.producing.encoded_records import EncodedRecords
     from asyncrevoke.client.producing.message import RecordFields
@@ -160,6 +161,10 @@ class RecordProducer:
         ``request_timeout``.
         """
         await self.commits.settled()
+
+    def log_missing_topics(self, log: Log, checked: Container[str] = ()) -> None:
+        """Write to ``log`` which topics do not exist, except for those in ``checked``."""
+        self._core.topics.log_missing(log, checked)
 
     def prepare(self, topic: str) -> None:
         """Connect, and request what the first record for this topic would wait for."""
@@ -310,12 +315,8 @@ class RecordProducer:
             last_failure=core.last_failure,
             unreceived_errors=unreceived_errors,
             error=self._closed,
+            missing_topics=core.topics.missing,
         )
-
-    @property
-    def last_failure(self) -> str:
-        """Why the last request failed that was sent again, for errors."""
-        return self._core.last_failure
 
     def stop(self) -> None:
         """Stop sending. Results that are not acknowledged fail."""
@@ -347,12 +348,8 @@ class RecordProducer:
         self._turn()
         return self._timestamp
 
-    def send_now(self) -> None:
-        """Send the requests that are due."""
-        self._pump()
-
     def _begin_turn(self) -> None:
-        """Schedule :meth:`_pump` at the first result in an iteration of the event loop.
+        """Schedule :meth:`send_now` at the first result in an iteration of the event loop.
 
         The clocks are read once for all results of the iteration.
         """
@@ -362,7 +359,7 @@ class RecordProducer:
         self._now = self._loop.time()
         self._timestamp = int(self._wall_clock() * 1000)
         self._turn_ends_at = self._core.queued_bytes + _TURN_BYTES
-        self._loop.call_soon(self._pump)
+        self._loop.call_soon(self.send_now)
 
     def _queue_groups(self) -> None:
         """Queue the results of groups, before any other result."""
@@ -371,7 +368,7 @@ class RecordProducer:
             for group in groups:
                 self._core.append_group(self._now, group, self._timestamp)
 
-    def _pump(self) -> None:
+    def send_now(self) -> None:
         """Send the requests that are due. A defect here ends the producer, so no call hangs."""
         self._pump_scheduled = False
         if self._closed is None:
@@ -412,7 +409,7 @@ class RecordProducer:
             if now < timer.when() <= due:
                 return
             timer.cancel()
-        self._timer = None if due == float("inf") else self._loop.call_at(due, self._pump)
+        self._timer = None if due == float("inf") else self._loop.call_at(due, self.send_now)
 
     def _exchange(
         self,
@@ -437,7 +434,7 @@ class RecordProducer:
             try:
                 received(self._loop.time(), reply=reply)
                 self._changed()
-                self._pump()
+                self.send_now()
             except Exception as error:  # noqa: BLE001 - all waiting calls raise it
                 self._end(error)
 
@@ -448,7 +445,7 @@ class RecordProducer:
         if (error := compressed.exception()) is not None:
             self._end(error)
         else:
-            self._pump()
+            self.send_now()
 
     def _exchange_ended(self, task: asyncio.Task[None]) -> None:
         self._exchanges.discard(task)

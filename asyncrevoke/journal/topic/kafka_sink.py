@@ -82,7 +82,7 @@ class KafkaSink:
             raise JournalError(
                 f"the brokers have not acknowledged the journal in topic {self.topic!r} within "
                 f"{_TIMEOUT:g} s: check that it has enough in-sync replicas (the last failure: "
-                f"{producer.last_failure})"
+                f"{producer.health(0).last_failure})"
             ) from error
         except PublishError as error:
             raise JournalError(

@@ -331,7 +331,7 @@ def test_a_partition_that_does_not_exist_is_an_error() -> None:
 
 def test_a_missing_topic_is_asked_for_until_the_time_is_over() -> None:
     setting = Setting()
-    setting.core.want(0, "t2")
+    setting.core.topics.want(0, "t2")
     (asks,) = setting.core.requests(0)
     missing = TopicMetadata(error=E.unknown_topic_or_partition, name="t2")
     response = setting.metadata()
@@ -347,7 +347,7 @@ def test_a_missing_topic_is_asked_for_until_the_time_is_over() -> None:
 
 def test_a_topic_that_may_not_be_seen_is_rejected_at_once() -> None:
     setting = Setting()
-    setting.core.want(0, "t2")
+    setting.core.topics.want(0, "t2")
     (asks,) = setting.core.requests(0)
     rejected = TopicMetadata(error=E.topic_authorization_failed, name="t2")
     response = setting.metadata()
@@ -419,7 +419,7 @@ def test_nothing_is_due_when_the_only_topic_was_given_up() -> None:
         compression=0,
         memory=1,
     )
-    core.want(0.0, "gone")
+    core.topics.want(0.0, "gone")
     (asks,) = core.requests(0.0)
     unknown = TopicMetadata(error=E.unknown_topic_or_partition, name="gone", partitions=())
     brokers = (BrokerMetadata(node_id=0, host="a", port=1),)
@@ -457,7 +457,7 @@ def test_a_producer_id_that_is_none_is_asked_for_again(producer_id: int) -> None
 
 def test_metadata_that_cannot_be_true_are_asked_for_again() -> None:
     setting = Setting()
-    setting.core.want(setting.now, "other")
+    setting.core.topics.want(setting.now, "other")
     broker = BrokerMetadata(node_id=-5, host="", port=0)
     for _ in range(4):
         (asks,) = setting.core.requests(setting.now)
@@ -469,7 +469,7 @@ def test_metadata_that_cannot_be_true_are_asked_for_again() -> None:
 
 def test_brokers_that_ask_for_a_bootstrap_are_forgotten() -> None:
     setting = Setting()
-    setting.core.want(setting.now, "other")
+    setting.core.topics.want(setting.now, "other")
     asked: list[int] = []
     required = MetadataResponse(error=E.rebootstrap_required, brokers=(), topics=())
     for _ in range(4):

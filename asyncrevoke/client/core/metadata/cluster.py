@@ -62,8 +62,8 @@ class ClusterMetadata:
         self._config = config
         self.brokers = KnownBrokers(bootstrap)
         self._log = WaitLog(outbox)
-        self._missing = MissingTopics(outbox, bootstrap[0])
-        self._missing_of_others = MissingTopics(outbox, None)
+        self._missing = MissingTopics(outbox.emit, bootstrap[0])
+        self._missing_of_others = MissingTopics(outbox.emit, None)
         self._reactions = reactions
         self.cluster_id: str | None = None
         self._wanted: frozenset[str] | None = frozenset()

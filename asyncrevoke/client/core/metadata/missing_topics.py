@@ -9,7 +9,7 @@ from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.config.topics import create_topics_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from asyncrevoke.client.core.io.effects import Node
     from asyncrevoke.client.core.io.outbox import Outbox
@@ -27,12 +27,12 @@ class MissingTopics:
     """Remembers since when topics are missing, and when a line about them is due: at once when a
     further topic is missing, and then after 10 s, 20 s and so on, at most every 5 minutes.
 
-    ``bootstrap`` is the address in the line's command that creates the topics; None: the line has
-    no command.
+    ``emit`` takes an event and its fields. ``bootstrap`` is the address in the line's command that
+    creates the topics; None: the line has no command.
     """
 
-    def __init__(self, outbox: Outbox, bootstrap: Node | None) -> None:
-        self._outbox = outbox
+    def __init__(self, emit: Callable[..., None], bootstrap: Node | None) -> None:
+        self._emit = emit
         self._bootstrap = bootstrap
         self._since: dict[str, float] = {}
         self._repeat = Backoff(_FIRST_REPEAT, _LONGEST_REPEAT)
@@ -64,7 +64,7 @@ class MissingTopics:
         since = self._since.pop(topic, None)
         if since is not None:
             seconds = round(now - since, 1)
-            self._outbox.emit(log_events.TOPIC_AVAILABLE, topic=topic, seconds=seconds)
+            self._emit(log_events.TOPIC_AVAILABLE, topic=topic, seconds=seconds)
 
 
 class OutputTopics:
@@ -75,7 +75,7 @@ class OutputTopics:
     """
 
     def __init__(self, outbox: Outbox, bootstrap: Node) -> None:
-        self._log = MissingTopics(outbox, bootstrap)
+        self._log = MissingTopics(outbox.emit, bootstrap)
         self._outbox = outbox
         self._topics: frozenset[str] = frozenset()
         self.missing: frozenset[str] = frozenset()

@@ -76,6 +76,7 @@ class ProducerWithOwnConnections(AbstractAsyncContextManager[RecordProducer]):
             transaction_timeout=transaction_timeout,
             memory=memory,
         )
+        self._producer.log_missing_topics(self.log)
 
     async def __aenter__(self) -> RecordProducer:
         if self._observers is not None:

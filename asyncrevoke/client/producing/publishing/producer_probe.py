@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from asyncrevoke.client.model import ProducerHealth
-from asyncrevoke.client.printable import counted
+from asyncrevoke.client.printable import counted, some_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +26,9 @@ class ProducerProbe(NamedTuple):
     """The result of ``Producer.probe``; ``reasons`` explain a False.
 
     ``live`` is False if only a restart helps: the producer has ended because of an error. ``ready``
-    is also False before it is entered and after it is closed, while no broker responds, and while
-    a record has not been acknowledged for longer than ``request_timeout``. ``health`` is None
-    before it is entered and after it is closed.
+    is also False before it is entered and after it is closed, while no broker responds, while a
+    record has not been acknowledged for longer than ``request_timeout``, and while a topic does
+    not exist that records wait for. ``health`` is None before it is entered and after it is closed.
     """
 
     live: bool
@@ -66,6 +66,8 @@ def probe(
 def _why_unready(health: ProducerHealth, request_timeout: float) -> Iterator[str]:
     if health.failing_seconds is not None:
         yield f"requests have failed for {health.failing_seconds:.0f} s"
+    if health.missing_topics:
+        yield f"topics do not exist: {some_names(sorted(health.missing_topics))}"
     if (oldest := health.oldest_seconds) is not None and oldest > request_timeout:
         records = counted(health.queued_records, "record")
         yield f"{records} not acknowledged, the oldest for {oldest:.0f} s"

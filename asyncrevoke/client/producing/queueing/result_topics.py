@@ -7,10 +7,12 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.config.topics import create_topics_command, is_legal_topic
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
+from asyncrevoke.client.core.metadata.missing_topics import MissingTopics
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.producing.error_table import rejection
@@ -19,9 +21,10 @@ from asyncrevoke.client.producing.queueing.partitioner import Partitioner
 from asyncrevoke.client.protocol.messages import ErrorCode, MetadataRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from asyncrevoke.client.core.io.effects import Failed
+    from asyncrevoke.client.log_events import Log, LogEvent
     from asyncrevoke.client.protocol.messages import MetadataResponse, TopicMetadata
 
 _NEVER: Final = float("inf")
@@ -55,7 +58,8 @@ class ResultTopic:
     ``count`` is the number of its partitions, 0 while the topic is unknown; ``error`` is that of
     the last Metadata response. ``leaders`` has broker ids, -1 for a partition without a leader;
     ``led`` has the partitions with a leader, ascending. A broker decides how many partitions there
-    are: a partition costs four bytes until :meth:`queue` is called for it.
+    are: a partition costs four bytes until :meth:`queue` is called for it. ``wanted_at`` is when a
+    record has last waited for the topic.
 
     ``too_large`` is the size of the smallest record that a broker has rejected as too large before
     it was compressed with zstd: larger records are compressed before they are sent.
@@ -72,6 +76,7 @@ class ResultTopic:
         "partitioner",
         "queues",
         "too_large",
+        "wanted_at",
     )
 
     def __init__(self, name: str) -> None:
@@ -79,6 +84,7 @@ class ResultTopic:
         self._topic_id = _NO_ID
         self.error = ErrorCode.none
         self.count = 0
+        self.wanted_at = 0.0
         self.too_large: float = math.inf
         self.leaders = array("i")
         self.led: Sequence[int] = ()
@@ -91,6 +97,13 @@ class ResultTopic:
     def topic_id(self) -> bytes | None:
         """The topic's id (KIP-516); None if it is unknown or the broker has no ids."""
         return None if self._topic_id == _NO_ID else self._topic_id
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether a record waits for a topic that does not exist."""
+        return self.error is ErrorCode.unknown_topic_or_partition and (
+            not self.count or any(queue.batches for queue in self.queues.values())
+        )
 
     def is_gone(self, queue: PartitionQueue) -> bool:
         """Whether the topic was created again without this partition."""
@@ -165,12 +178,19 @@ class ResultTopics:
     """The topics to which results are written, and the brokers that lead their partitions.
 
     ``metadata_max_age`` is the seconds after which metadata is requested again. One request is in
-    flight at a time.
+    flight at a time. A topic that is unknown is forgotten if no record has waited for it for
+    ``request_timeout``.
     """
 
-    def __init__(self, bootstrap: Sequence[Node], *, metadata_max_age: float) -> None:
+    def __init__(
+        self, bootstrap: Sequence[Node], *, metadata_max_age: float, request_timeout: float
+    ) -> None:
         self._bootstrap = list(bootstrap)
         self._metadata_max_age = metadata_max_age
+        self._request_timeout = request_timeout
+        self._log: Log | None = None
+        self._checked: Container[str] = ()
+        self._missing = MissingTopics(self._write, self._bootstrap[0])
         self._nodes: dict[int, Node] = {}
         self._requests_to_any = -1
         self.by_name: dict[str, ResultTopic] = {}
@@ -183,6 +203,10 @@ class ResultTopics:
     def __getitem__(self, topic: str) -> ResultTopic:
         return self.by_name[topic]
 
+    def log_missing(self, log: Log, checked: Container[str]) -> None:
+        """Write to ``log`` which topics do not exist, except for those in ``checked``."""
+        self._log, self._checked = log, checked
+
     def want(self, now: float, topic: str) -> None:
         """Request the partitions of a topic. Raises PublishError."""
         if not is_legal_topic(topic):
@@ -191,6 +215,7 @@ class ResultTopics:
         if topic not in self.by_name:
             self.by_name[topic] = ResultTopic(topic)
             self._due = min(self._due, now)
+        self.by_name[topic].wanted_at = now
 
     def is_known(self, topic: str) -> bool:
         """Whether the partitions of a topic are known."""
@@ -247,6 +272,11 @@ class ResultTopics:
         """The request to send now, if one is due. Call :meth:`received` after it."""
         if self.due > now:
             return None
+        oldest = now - self._request_timeout
+        for topic in [t for t in self.by_name.values() if not t.count and t.wanted_at < oldest]:
+            del self.by_name[topic.name]
+        if not self.by_name:
+            return None
         self._requested = True
         self._refusal = None
         self._due = _NEVER
@@ -283,6 +313,7 @@ class ResultTopics:
         for metadata in response.topics:
             if metadata.name in self.by_name:
                 self.by_name[metadata.name].learn(metadata)
+        self._log_missing(now)
         missing = any(not topic.count for topic in self.by_name.values())
         leaderless = any(
             self.leader(topic, queue.partition.partition) is None for queue, topic in active.items()
@@ -292,6 +323,24 @@ class ResultTopics:
         else:
             self._backoff.succeeded()
             self._due = min(self._due, now + self._metadata_max_age)
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """The topics that do not exist, and that records wait for."""
+        return frozenset(topic.name for topic in self.by_name.values() if topic.is_missing)
+
+    def _log_missing(self, now: float) -> None:
+        missing = self.missing
+        for topic in self.by_name.values():
+            if topic.count and topic.error is ErrorCode.none:
+                self._missing.found(now, topic.name)
+        line = self._missing.line_due(now, (name for name in missing if name not in self._checked))
+        if line is not None:
+            self._write(log_events.OUTPUT_TOPICS_MISSING, **line)
+
+    def _write(self, event: LogEvent, **fields: object) -> None:
+        if self._log is not None:
+            event.write_to(self._log, **fields)
 
     def refresh(self, now: float) -> None:
         """Request metadata after a backoff, unless a request is due soon."""

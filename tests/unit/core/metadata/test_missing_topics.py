@@ -8,7 +8,7 @@ from asyncrevoke.client.core.metadata.missing_topics import MissingTopics
 
 
 def test_one_line_names_all_and_is_repeated_with_backoff() -> None:
-    missing = MissingTopics(ScriptedRequests().outbox, BOOTSTRAP[0])
+    missing = MissingTopics(ScriptedRequests().outbox.emit, BOOTSTRAP[0])
     lines = [
         line
         for second in range(1000)
@@ -24,7 +24,7 @@ def test_one_line_names_all_and_is_repeated_with_backoff() -> None:
 
 def test_a_further_topic_is_named_at_once_and_one_that_was_created_is_not_named_again() -> None:
     world = ScriptedRequests()
-    missing = MissingTopics(world.outbox, BOOTSTRAP[0])
+    missing = MissingTopics(world.outbox.emit, BOOTSTRAP[0])
 
     def named(now: float, *topics: str) -> object:
         line = missing.line_due(now, topics)
@@ -44,7 +44,7 @@ def test_a_further_topic_is_named_at_once_and_one_that_was_created_is_not_named_
 
 
 def test_a_line_names_ten_of_many_topics() -> None:
-    missing = MissingTopics(ScriptedRequests().outbox, BOOTSTRAP[0])
+    missing = MissingTopics(ScriptedRequests().outbox.emit, BOOTSTRAP[0])
     line = missing.line_due(0, [f"orders-{number:03}" for number in range(500)])
     assert line is not None
     assert line["count"] == 500

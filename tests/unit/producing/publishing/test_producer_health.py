@@ -78,6 +78,28 @@ async def test_it_is_not_ready_while_requests_fail() -> None:
         assert producer.probe().ready
 
 
+async def test_a_topic_that_does_not_exist_is_named_while_a_record_waits_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = ScriptedResultsBroker()
+    broker.missing = {"ordesr"}
+    caplog.set_level("INFO", "asyncrevoke")
+    async with entered(broker) as producer:
+        record = asyncio.create_task(producer.publish("ordesr", b"0"))
+        while not producer.health().missing_topics:  # noqa: ASYNC110 - the first response says it
+            await asyncio.sleep(0)
+        assert producer.health().missing_topics == {"ordesr"}
+        assert producer.probe()[:3] == (True, False, ("topics do not exist: ordesr",))
+        command = "create='asyncrevoke topics create ordesr --bootstrap-servers localhost:9092'"
+        line = f"records cannot be sent to topics that do not exist topics=ordesr count=1 {command}"
+        assert [line in message for message in caplog.messages] == [True]
+        broker.missing = set()
+        assert (await record).topic == "ordesr"
+        assert producer.health().missing_topics == frozenset()
+        assert producer.probe().ready
+        assert "topic available topic=ordesr" in caplog.messages[-1]
+
+
 async def test_it_is_not_ready_while_a_record_waits_for_too_long() -> None:
     broker = ScriptedResultsBroker()
     async with entered(broker, request_timeout=0.6) as producer:

@@ -6,9 +6,17 @@ import tracemalloc
 
 from unit.producing.test_producer_core import E, Setting
 
+from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.producing.queueing.partitioner import Partitioner
-from asyncrevoke.client.producing.queueing.result_topics import ResultTopic
-from asyncrevoke.client.protocol.messages import ErrorCode, PartitionMetadata, TopicMetadata
+from asyncrevoke.client.producing.queueing.result_topics import ResultTopic, ResultTopics
+from asyncrevoke.client.producing.record_batch import ResultBatch
+from asyncrevoke.client.protocol.messages import (
+    BrokerMetadata,
+    ErrorCode,
+    MetadataResponse,
+    PartitionMetadata,
+    TopicMetadata,
+)
 
 
 def described(*numbers: int, leader_id: int = 7) -> TopicMetadata:
@@ -76,3 +84,29 @@ def test_records_without_a_key_go_to_the_next_partition_with_a_leader_in_turn() 
             chosen.append(partitioner.without_key(led, count))
             partitioner.batch_closed(chosen[-1], led, count)
         assert chosen == expected, led
+
+
+def test_a_missing_topic_is_forgotten_when_no_record_has_waited_for_request_timeout() -> None:
+    topics = ResultTopics([Node(-1, "a", 1)], metadata_max_age=300.0, request_timeout=10.0)
+    missing = TopicMetadata(error=ErrorCode.unknown_topic_or_partition, name="t")
+    response = MetadataResponse(
+        brokers=(BrokerMetadata(node_id=0, host="a", port=1),), topics=(missing,)
+    )
+    for now in (0.0, 8.0):
+        topics.want(now, "t")
+        assert topics.request(now) is not None
+        topics.received(now, response, {})
+    assert topics.request(17.0) is not None
+    topics.received(17.0, response, {})
+    assert topics.missing == {"t"}
+    assert topics.request(19.0) is None
+    assert topics.missing == frozenset()
+
+
+def test_a_topic_that_was_deleted_is_missing_while_records_wait_for_it() -> None:
+    topic = ResultTopic("t")
+    topic.learn(described(1, 0))
+    topic.learn(TopicMetadata(error=ErrorCode.unknown_topic_or_partition, name="t"))
+    assert not topic.is_missing
+    topic.queue(0).batches.append(ResultBatch(10.0, 0))
+    assert topic.is_missing

@@ -39,7 +39,7 @@ def test_a_result_whose_metadata_no_retry_can_get_fails_at_once(kind: FailureKin
         memory=1 << 20,
         idempotent=True,
     )
-    core.want(0.0, "t")
+    core.topics.want(0.0, "t")
     (asks,) = core.requests(0.0)
     assert core.why_not("t", in_time=True) is None
     core.response_received(0.1, asks, Failed(0, kind, "boot:1 rejected the authentication"))

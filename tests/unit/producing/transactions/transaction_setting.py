@@ -56,7 +56,9 @@ class Setting:
     def __init__(self, brokers: TransactionBrokers) -> None:
         self.brokers = brokers
         self.now = 0.0
-        topics = ResultTopics([Node(-1, "a", 1)], metadata_max_age=300.0)
+        topics = ResultTopics(
+            [Node(-1, "a", 1)], metadata_max_age=300.0, request_timeout=REQUEST_TIMEOUT
+        )
         topics.want(0.0, TOPIC)
         request = topics.request(0.0)
         assert request is not None
