@@ -36,8 +36,9 @@ T = TypeVar("T")
 # How long a step waits for more rows, and how many it returns at most.
 _STEP_WAIT = 0.2
 _STEP_ROWS = 262_144
-# How often to compare positions with ends: where all is stored already, no step returns.
-_END_CHECK = 0.5
+# How often to look at positions: where all is stored already, and after the markers of
+# transactions, no step returns.
+_POSITIONS_CHECK = 0.5
 
 
 class _Writing:
@@ -51,7 +52,9 @@ class _Writing:
 class Sink(RebalanceListener):
     """Stores the records of a topic. Positions come from the lake, not from committed offsets.
 
-    Offsets are committed after their records are stored, for tools that show the lag.
+    Offsets are committed after their records are stored, for tools that show the lag: of a
+    partition of which all is stored the present position, which is also after markers of
+    transactions.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Sink(RebalanceListener):
         # By the identity of the open file, which belongs to one assignment.
         self._writing: dict[int, _Writing] = {}
         self._dropped: list[_Writing] = []
+        # Since the partition was assigned.
+        self._committed: dict[TopicPartition, int] = {}
 
     async def run(self, *, until_end: bool) -> None:
         """Store records until a signal, or up to the present ends of the partitions.
@@ -122,6 +127,7 @@ class Sink(RebalanceListener):
             self._drop(partition)
 
     def _drop(self, partition: TopicPartition) -> None:
+        self._committed.pop(partition, None)
         file = self._plan.file(partition)
         if file is not None:
             self._plan.released(partition)
@@ -148,7 +154,7 @@ class Sink(RebalanceListener):
         failure: UnreadableRecordError | None = None
         while not (until_end and self._plan.is_read(self._positions())):
             try:
-                batch = await self._next(batches, _END_CHECK if until_end else None)
+                batch = await self._next(batches)
             except StopAsyncIteration:
                 break
             except UnreadableRecordError as error:
@@ -159,14 +165,17 @@ class Sink(RebalanceListener):
             await self._store_due(batch.to_be_revoked if batch is not None else ())
             self._progress.show(self._consumer.lag())
         await self._store_files(self._plan.not_stored())
+        await self._commit_positions()
         if failure is not None:
             raise failure
 
-    async def _next(self, batches: ArrowIterator, longest: float | None) -> ArrowBatch | None:
-        """The next batch; None when a file is due before there is one, or after ``longest``."""
-        waits = [each for each in (self._plan.time_left(_now()), longest) if each is not None]
+    async def _next(self, batches: ArrowIterator) -> ArrowBatch | None:
+        """The next batch; None if there is none before a file is due or positions are looked at."""
+        due = self._plan.time_left(_now())
         try:
-            async with asyncio.timeout(min(waits, default=None)):
+            async with asyncio.timeout(
+                _POSITIONS_CHECK if due is None else min(due, _POSITIONS_CHECK)
+            ):
                 return await anext(batches)
         except TimeoutError:
             return None
@@ -218,11 +227,12 @@ class Sink(RebalanceListener):
                 due.append(file)
         if due:
             await self._store_files(due)
+        await self._commit_positions()
         if self._dropped:
             await asyncio.to_thread(self._discard)
 
     async def _store_files(self, files: Sequence[OpenFile]) -> None:
-        """Let readers see these, and commit their offsets."""
+        """Let readers see these."""
         closed: list[tuple[OpenFile, Closed, _Writing]] = []
         for file in files:
             await self._write_group(file)
@@ -238,7 +248,6 @@ class Sink(RebalanceListener):
         if not closed:
             return
         refused = await _on_disk(self._store.publish, [made for _, made, _ in closed])
-        stored: dict[TopicPartition, int] = {}
         behind: list[TopicPartition] = []
         for file, made, writing in closed:
             if made.partition in refused:
@@ -246,21 +255,26 @@ class Sink(RebalanceListener):
                 behind.append(made.partition)
                 continue
             self._progress.stored(made)
-            stored[made.partition] = made.next
             file.stored()
-        await self._commit(stored)
         owned = self._consumer.assignment()
         if again := frozenset(behind) & owned:
             # Another member, which has lost them, was faster.
             await self.on_partitions_assigned(again)
 
-    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
-        owned = self._consumer.assignment()
-        kept = {partition: at for partition, at in offsets.items() if partition in owned}
+    async def _commit_positions(self) -> None:
+        """Commit the positions in partitions of which all is stored."""
+        files = {each: self._plan.file(each) for each in self._consumer.assignment()}
+        stored = {
+            partition: at
+            for partition, at in self._positions().items()
+            if (file := files.get(partition)) is not None and not file.rows
+            if at != self._committed.get(partition)
+        }
         # The records are stored: the next owner continues after them whatever is committed.
         with suppress(PartitionLostError):
-            if kept:
-                await self._consumer.commit(kept)
+            if stored:
+                await self._consumer.commit(stored)
+                self._committed |= stored
 
 
 def _now() -> float:

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 from broker.records.raw_producer import send_raw
 from wire.frames.raw_batches import raw_batch, record
 
-from asyncrevoke import TopicReader
+from asyncrevoke import Consumer, Producer, TopicPartition, TopicReader
 from asyncrevoke.broker.admin import Admin
 from asyncrevoke.errors import AsyncRevokeError
 
@@ -187,6 +187,26 @@ async def test_a_wrong_topic_or_folder_is_named_and_nothing_is_written(lake: Lak
     lake.folder.touch()
     await lake.ends(lake.start(), 1)
     assert f"error: the lake cannot be written: {lake.folder}: File exists; what" in lake.output()
+
+
+@pytest.mark.kafka_topic(partitions=1)
+@pytest.mark.parametrize("lake", ["parquet"], indirect=True)
+async def test_a_sink_that_has_stored_all_has_no_lag_after_the_markers_of_transactions(
+    lake: Lake,
+) -> None:
+    async with (
+        Producer(bootstrap_servers=lake.address, transactional_id=lake.topic) as producer,
+        producer.transaction() as transaction,
+    ):
+        for number in range(20):
+            transaction.publish(lake.topic, b"paid", key=str(number))
+    await lake.ends(lake.start("--until-end"), 0)
+    async with Consumer(bootstrap_servers=lake.address, group_id=f"{lake.topic}-lake") as consumer:
+        partition = TopicPartition(lake.topic, 0)
+        assert await consumer.end_offsets(partition) == {partition: 21}
+        committed = (await consumer.committed(partition))[partition]
+        assert committed is not None
+        assert committed.offset == 21, lake.output()
 
 
 @pytest.mark.kafka_topic(partitions=1)
