@@ -603,6 +603,8 @@ PLANNED_RECORDS_DELETED = _warning(
 )
 """`missing="clip"`: retention has removed records between planning and reading; reading begins at
 `start`, `missing` counts the offsets."""
+REPLAY_GROUP_STAYS = _warning("the group of a replay was not deleted", "group reason")
+"""Of `dead-letters replay --processing exactly_once`. Nothing needs the group; delete it."""
 RUN_RESUMED = _info("run exists; resuming its planned ranges and ignoring the given ones", "run_id")
 """A replay with this `run_id` was begun before."""
 RECORDS_LOST = _warning("records lost; reading from the earliest offset", "reasons")

@@ -19,10 +19,16 @@ import uuid
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, Self
 
+from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.errors import AsyncRevokeError, IllegalStateError
+from asyncrevoke.client.groups.changes.deletion import delete_group
 from asyncrevoke.client.groups.cluster import GroupsClient, check
-from asyncrevoke.client.groups.errors import BrokerUnavailableError, CoordinatorUnavailableError
+from asyncrevoke.client.groups.errors import (
+    BrokerUnavailableError,
+    CoordinatorUnavailableError,
+    NoGroupError,
+)
 from asyncrevoke.client.model import GroupMetadata, TopicPartition
 from asyncrevoke.client.producing.publishing.producer import ProducerWithOwnConnections
 from asyncrevoke.client.producing.transactions.group_offsets import GroupOffsets
@@ -33,6 +39,7 @@ from asyncrevoke.client.protocol.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.dead_letters.errors import DeadLettersError
 
 if TYPE_CHECKING:
@@ -94,9 +101,24 @@ class ReplayTransactions:
             raise
         return self
 
-    async def __aexit__(self, *_error: object) -> None:
+    async def __aexit__(self, kind: object, _error: object, _trace: object) -> None:
         self._producer = None
         await self._stack.aclose()
+        if kind is None and not self._journal.unended_transactions():
+            await self._delete_group()
+
+    async def _delete_group(self) -> None:
+        """Delete the group of the journal, which has the end of each transaction: the next replay
+        does not read these offsets, and commits others."""
+        try:
+            # The coordinator has written the marker of the last transaction when this returns.
+            await self._committed_offsets()
+            async with GroupsClient(self._config) as brokers:
+                await delete_group(brokers, self._id)
+        except NoGroupError:
+            pass  # offsets have expired
+        except AsyncRevokeError as error:
+            log_events.REPLAY_GROUP_STAYS.write_to(EventLog(), group=self._id, reason=str(error))
 
     async def write(
         self, places: Sequence[tuple[int, int]], records: Sequence[PublishedRecord]

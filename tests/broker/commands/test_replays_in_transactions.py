@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from broker.commands.test_dead_letters_command import command, kafka, write, written
+from typer.testing import CliRunner
+
+from asyncrevoke.cli.app import app
 
 if TYPE_CHECKING:
     from broker.handlers.test_handlers_on_a_real_broker import HandlerTopic
@@ -37,6 +41,14 @@ def values(kafka: HandlerTopic) -> list[int]:
     return [int(record.value or b"") for record in asyncio.run(written(kafka))]
 
 
+def has_group(kafka: HandlerTopic, journal: Path) -> bool:
+    """Whether the group of a journal exists."""
+    (name,) = set(re.findall("asyncrevoke-replay-[0-9a-f]{32}", journal.read_text()))
+    listed = CliRunner().invoke(app, ["groups", "--bootstrap-servers", kafka.address, "--json"])
+    assert listed.exit_code == 0, listed.output
+    return name in listed.stdout
+
+
 @pytest.mark.parametrize("step", ["produced", "offsets", "sent", "ended", "journal"])
 def test_a_replay_that_is_killed_in_a_transaction_is_continued_without_a_double(
     kafka: HandlerTopic, tmp_path: Path, step: str
@@ -50,6 +62,7 @@ def test_a_replay_that_is_killed_in_a_transaction_is_continued_without_a_double(
         capture_output=True,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert has_group(kafka, journal)
     again = command("replay", kafka.dead, "--journal", str(journal), *IN_TRANSACTIONS, "--json")
     assert again.exit_code == 0, again.output
     result = json.loads(again.stdout)
@@ -58,6 +71,10 @@ def test_a_replay_that_is_killed_in_a_transaction_is_continued_without_a_double(
     if step != "sent":
         assert result["sent_before"] == (20 if was_committed else 10)
     assert values(kafka) == list(range(COUNT))
+    assert not has_group(kafka, journal)
+    nothing = command("replay", kafka.dead, "--journal", str(journal), *IN_TRANSACTIONS, "--json")
+    assert json.loads(nothing.stdout)["sent"] == 0
+    assert not has_group(kafka, journal)
 
 
 def test_a_replay_that_is_killed_again_and_again_sends_each_dead_letter_once(
