@@ -77,7 +77,8 @@ COMMANDS: Final = {
         "Check, show and collect the journals of Consumer(..., journal=Journal(path)).", "journal"
     ),
     "dead-letters": _Listed(
-        "List, show and replay dead letters: records that could not be handled.", "dead_letters"
+        "List, show and replay dead letters: records that could not be handled.",
+        "dead_letters.command",
     ),
 }
 

@@ -84,7 +84,18 @@ def test_dead_letters_are_listed_shown_and_replayed_once(kafka: HandlerTopic) ->
     assert "\ntime: 2023-11-14T22:13:20.001+00:00\n" in shown.stdout
     assert "\nvalue: " not in shown.stdout
     assert "\nvalue: 1\n" in command("show", kafka.dead, "0:1", "--value").stdout
+    assert command("show", kafka.dead, "--limit", "5").stderr == ""
+    several = command("show", kafka.dead, "--limit", "4", "--json")
+    assert len(several.stdout.splitlines()) == 4
+    assert several.stderr == "more than 4 dead letters: --limit 40 shows further ones\n"
 
+    for some in "list", "show", "replay":
+        mistyped = command(some, kafka.dead, "--error", "ValueEror")
+        assert mistyped.exit_code == 1, mistyped.output
+        assert mistyped.stderr.strip() == (
+            f"error: no dead letter of {kafka.dead} has the error ValueEror: "
+            "ValueError (3), KeyError (2)"
+        )
     dry = command("replay", kafka.dead, "--dry-run")
     assert f"5 would be sent (5 to {kafka.topic})" in dry.stdout
     first = command("replay", kafka.dead, "--error", "KeyError", "--json")
@@ -210,6 +221,9 @@ def test_dead_letters_are_reprocessed_by_the_handlers_of_an_application(
     assert "handled 0 1 b'k' 1 (('n', b'1'), ('asyncrevoke-replays', b'1'))" in done.stdout
     assert "2 dead letters: 1 error, 1 ok\n  0:3: LookupError: still not" in done.stdout
     assert asyncio.run(written(kafka)) == []
+    mistyped = command("reprocess", kafka.dead, f"{name}:consumer", "--error", "ValueEror")
+    assert mistyped.exit_code == 1, mistyped.output
+    assert "has the error ValueEror: ValueError (3), KeyError (2)" in mistyped.stderr
 
     again = command("reprocess", kafka.dead, f"{name}:consumer", "--errors", "policy", "--json")
     assert again.exit_code == 3, again.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from typer.testing import CliRunner
 
@@ -12,6 +14,20 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.dead_letters import dead_letter_topic
 from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
 from asyncrevoke.dead_letters.reprocessing import topics_without_results
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+APP = """
+from asyncrevoke import Consumer
+
+consumer = Consumer(group_id="billing")
+
+
+@consumer.handler("orders", publish_to="receipts")
+async def bill(value: bytes) -> bytes:
+    return value
+"""
 
 
 def test_a_wrong_option_is_named_as_it_was_typed() -> None:
@@ -60,3 +76,22 @@ def test_topics_are_named_to_which_reprocessing_writes_no_results(publish_to: st
         return value
 
     assert topics_without_results(consumer) == ([publish_to] if publish_to else [])
+
+
+@pytest.mark.timeout(30)
+def test_no_handler_is_called_whose_results_would_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app_with_results.py").write_text(APP)
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ["dead-letters", "reprocess", "orders.dlq", "app_with_results:consumer"]
+    command += ["--bootstrap-servers", "localhost:1"]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        "error: results for receipts would not be written: write the dead letters back with "
+        "replay, or add --drop-results\n"
+    )
+    connects = CliRunner().invoke(app, [*command, "--drop-results"])
+    assert connects.exit_code == 1
+    assert "no broker responds at localhost:1" in connects.stderr

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,22 +15,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from asyncrevoke.cli.dead_letters.shown import (
+    no_such_error,
+    print_letter,
+    print_listing,
+    print_reprocessed,
+    print_result,
+)
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
-from asyncrevoke.cli.options.option_groups import ErrorsName, TargetArgument, as_flags, takes
+from asyncrevoke.cli.options.option_groups import ErrorsName, TargetArgument, takes
 from asyncrevoke.cli.terminal import (
     FAILED,
     INCONCLUSIVE,
-    add_row,
     exit_on_errors,
     failed_with,
     print_line,
     print_value,
-    table_console,
 )
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.client.printable import counted, printable
+from asyncrevoke.client.printable import counted
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
 
@@ -39,13 +43,10 @@ if TYPE_CHECKING:
 
     from asyncrevoke.consumer import Consumer
     from asyncrevoke.dead_letters.dead_letter_topic import DeadLetterTopic
-    from asyncrevoke.dead_letters.listing import Listing, NamedRecord
+    from asyncrevoke.dead_letters.listing import Listing
     from asyncrevoke.dead_letters.replay import Replay, ReplayOptions, ReplayResult
     from asyncrevoke.dead_letters.reprocessing import ReprocessResult
 
-# The most characters that are shown of a value or a key.
-_LONGEST = 100_000
-_NAMED = 20
 _CLIENT_ID = "asyncrevoke-dead-letters"
 # Seconds in which a broker must respond before anything is read.
 _RESPONSE_TIMEOUT = 10.0
@@ -174,21 +175,20 @@ def list_(
     """Count dead letters by origin and error, with the times of their records.
 
     Times without an offset from UTC are in this machine's time zone. The exit code is 0 if the
-    topic is read, 1 if that fails, 2 if an option is wrong.
+    topic is read, 1 if that fails or all errors have other names than --error, 2 if an option is
+    wrong.
 
     Example: `asyncrevoke dead-letters list orders.dlq --error ValueError --since 2026-11-01`
     """
-
-    async def count(chosen: DeadLetterFilter, letters: DeadLetterTopic) -> Listing:
-        async with letters:
-            return await letters.counts(chosen)
-
     with exit_on_errors():
-        listing = asyncio.run(count(filtered.chosen(), _opened(topic, connection)))
-    if as_json:
-        print_value(listing)
-    else:
-        _print_listing(listing)
+        chosen = filtered.chosen()
+        listing = asyncio.run(_counts(_opened(topic, connection), chosen))
+        if as_json:
+            print_value(listing)
+        else:
+            print_listing(listing)
+        if not listing.count:
+            _check_errors(topic, connection, chosen)
 
 
 @dead_letters.command()
@@ -212,28 +212,22 @@ def show(
     """Show where dead letters come from, why they failed, and their headers.
 
     Shows the dead letter at PARTITION:OFFSET of the topic, or the first ones that match the
-    options. The exit code is 1 if there is none.
+    options, and whether there are more. The exit code is 1 if there is none.
 
     Example: `asyncrevoke dead-letters show orders.dlq 0:42 --value`
     """
     with exit_on_errors():
         chosen, wanted = filtered.chosen(), None if place is None else _place(place)
-        found = asyncio.run(_find(_opened(topic, connection), wanted, chosen, limit))
+        found = asyncio.run(_find(_opened(topic, connection), wanted, chosen, limit + 1))
+        if not found:
+            _check_errors(topic, connection, chosen)
     if not found:
         raise failed_with(f"{topic} has no dead letters that match", FAILED)
-    for letter in found:
-        facts = _facts(letter, value=value)
-        if as_json:
-            print_value(facts)
-            continue
-        for name, text in facts.items():
-            if name == "headers":
-                for header, content in letter.record.headers:
-                    print(f"  header {printable(header)}: {printable(_shown(content) or 'null')}")
-            else:
-                shown = printable("null" if text is None else str(text), _LONGEST)
-                print(f"{name}: {shown}")
-        print()
+    for letter in found[:limit]:
+        print_letter(letter, value=value, as_json=as_json)
+    if len(found) > limit:
+        more = f"more than {counted(limit, 'dead letter')}: --limit {10 * limit} shows further ones"
+        print_line(Console(stderr=True), more)
 
 
 @dead_letters.command()
@@ -257,8 +251,9 @@ def replay(
     To continue an interrupted replay, start it again: its journal lists what was sent. With
     `--processing exactly_once` it also finds out what a killed replay has sent. SIGINT ends
     a replay after the records in flight are acknowledged, a second SIGINT ends it at once. The exit
-    code is 0 if all selected dead letters are sent, 1 if a broker or a file has failed, 2 if an
-    option is wrong, 3 if some were not sent (the reasons are shown), or if it was interrupted.
+    code is 0 if all selected dead letters are sent, 1 if a broker or a file has failed or all
+    errors have other names than --error, 2 if an option is wrong, 3 if some were not sent (the
+    reasons are shown), or if it was interrupted.
 
     Example: `asyncrevoke dead-letters replay orders.dlq --error TimeoutError --rate 100`
     """
@@ -266,10 +261,12 @@ def replay(
         options = sending.options(filtered.chosen())
         letters = _opened(topic, connection, idempotent=not sending.no_idempotence)
         result = _run_replay(letters, options)
-    if as_json:
-        print_value(result)
-    else:
-        _print_result(result, dry_run=sending.dry_run)
+        if as_json:
+            print_value(result)
+        else:
+            print_result(result, dry_run=sending.dry_run)
+        if result.read == result.total and not result.selected:
+            _check_errors(topic, connection, options.chosen)
     if result.error is not None:
         raise failed_with(result.error, FAILED)
     if result.not_sent or result.stopped:
@@ -291,6 +288,10 @@ def reprocess(
             help="Failed records: counted and listed, the handlers' policy, or the command ends."
         ),
     ] = ErrorsName.RECORD,
+    drop_results: Annotated[
+        bool,
+        typer.Option("--drop-results", help="Call handlers whose results are not written, too."),
+    ] = False,
     as_json: _Json = False,
 ) -> None:
     """Call the handlers of a consumer for the records of dead letters, in this process.
@@ -299,10 +300,10 @@ def reprocess(
     failed. Nothing is written to that topic, and dead letters stay where they are: a second
     `reprocess` calls the handlers again. A record of a topic whose handlers do not write their dead
     letters to TOPIC is listed, unless `--origin-topic` names its topic. What handlers publish is
-    dropped; a warning names the topics of `publish_to`. To have results, write the dead letters
-    back with `replay`. The exit code is 0 if all
-    records were handled, 1 if a broker has failed, or a handler has failed with `--errors fail`, 2
-    if an option is wrong, 3 if some records were not handled.
+    not written: no handler is called if one has `publish_to`, unless you add `--drop-results`. To
+    have results, write the dead letters back with `replay`. The exit code is 0 if all records were
+    handled, 1 if a broker has failed, a handler has failed with `--errors fail`, or all errors have
+    other names than `--error`, 2 if an option is wrong, 3 if some records were not handled.
 
     Example: `asyncrevoke dead-letters reprocess orders.dlq app:consumer --error TimeoutError`
     """
@@ -316,19 +317,19 @@ def reprocess(
 
     with exit_on_errors(TargetError):
         consumer = find_consumer(target)
-        if topics := topics_without_results(consumer):
-            warning = (
-                f"warning: results are not written to {', '.join(topics)}: use replay for them"
+        topics = topics_without_results(consumer)
+        if topics and not drop_results:
+            raise ConfigError(
+                f"results for {', '.join(topics)} would not be written: write the dead letters "
+                "back with replay, or add --drop-results"
             )
-            print_line(Console(stderr=True), warning)
         result = asyncio.run(run(consumer, _opened(topic, connection)))
-    if as_json:
-        print_value(result)
-    else:
-        outcomes = ", ".join(f"{n:,} {name}" for name, n in sorted(result.outcomes.items()))
-        selected = counted(result.selected, "dead letter")
-        print(printable(f"{selected}{f': {outcomes}' if outcomes else ''}"))
-        _print_named(result.named)
+        if as_json:
+            print_value(result)
+        else:
+            print_reprocessed(result)
+        if not result.selected:
+            _check_errors(topic, connection, filtered.chosen())
     if result.failed:
         raise typer.Exit(INCONCLUSIVE)
 
@@ -353,6 +354,21 @@ def _opened(
     # Reading waits longer for brokers, which may be restarting: if none responds, say so first.
     asyncio.run(wait_for_broker())
     return letters
+
+
+async def _counts(letters: DeadLetterTopic, chosen: DeadLetterFilter) -> Listing:
+    async with letters:
+        return await letters.counts(chosen)
+
+
+def _check_errors(topic: str, connection: ConnectionOptions, chosen: DeadLetterFilter) -> None:
+    """Nothing was selected: end the command if only the names of errors do not match."""
+    if chosen.errors:
+        others = asyncio.run(
+            _counts(_opened(topic, connection), replace(chosen, errors=frozenset()))
+        )
+        if others.count:
+            raise failed_with(no_such_error(topic, chosen.errors, others), FAILED)
 
 
 async def _find(
@@ -400,7 +416,7 @@ def _stop_once(loop: asyncio.AbstractEventLoop, running: Replay) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# --- what is typed and printed -------------------------------------------------------------------
+# --- what is typed -------------------------------------------------------------------
 
 
 def _time(option: str, text: str | None) -> datetime | None:
@@ -417,79 +433,3 @@ def _place(text: str) -> tuple[int, int]:
     if not (partition.isdecimal() and offset.isdecimal() and len(text) <= 30):
         raise ConfigError(f"{text}: write PARTITION:OFFSET, 0:42 for example")
     return int(partition), int(offset)
-
-
-def _facts(letter: StoredDeadLetter | NoDeadLetter, *, value: bool) -> dict[str, object]:
-    record = letter.record
-    facts: dict[str, object] = {"dead_letter": f"{record.topic_partition} offset {record.offset}"}
-    if isinstance(letter, NoDeadLetter):
-        facts["no_dead_letter"] = letter.why
-    else:
-        facts |= {
-            "origin": f"{letter.origin_topic}-{letter.origin_partition} offset "
-            f"{letter.origin_offset}",
-            "time": _shown_time(letter.origin_timestamp),
-            "error_type": letter.error_type,
-            "error_message": letter.error_message,
-            "attempts": letter.attempts,
-            "replays": letter.replays,
-        }
-    facts["headers"] = [[name, _shown(content)] for name, content in record.headers]
-    if value:
-        facts |= {"key": _shown(record.key), "value": _shown(record.value)}
-    return facts
-
-
-def _shown(content: bytes | None) -> str | None:
-    return None if content is None else content.decode("utf-8", "backslashreplace")
-
-
-def _shown_time(ms: int) -> str:
-    if ms < 0:
-        return ""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{ms} ms"
-
-
-def _print_listing(listing: Listing) -> None:
-    table = Table("origin", "partition", "error", "count", "first", "last")
-    for row in listing.rows:
-        add_row(
-            table,
-            row.origin_topic,
-            str(row.origin_partition),
-            row.error_type,
-            f"{row.count:,}",
-            _shown_time(row.first_timestamp),
-            _shown_time(row.last_timestamp),
-        )
-    if listing.rows:
-        table_console(240).print(table)
-    print(f"{counted(listing.count, 'dead letter')} in {listing.topic}")
-    if listing.other:
-        print(f"{listing.other:,} of them with other origins and errors")
-    if listing.no_dead_letters:
-        print(f"{counted(listing.no_dead_letters, 'other record')} in {listing.topic}")
-        _print_named(listing.named)
-
-
-def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
-    what = "would be sent" if dry_run else "sent"
-    where = ", ".join(f"{count:,} to {topic}" for topic, count in sorted(result.by_topic.items()))
-    print(printable(f"{result.sent:,} {what}{f' ({where})' if where else ''}"))
-    if result.sent_before:
-        print(f"{result.sent_before:,} sent before")
-    if result.stopped:
-        print("interrupted; start it again to continue")
-    if result.not_sent:
-        print(f"{result.not_sent:,} not sent")
-        _print_named(result.named)
-
-
-def _print_named(named: Sequence[NamedRecord]) -> None:
-    for letter in named[:_NAMED]:
-        print(printable(f"  {letter.partition}:{letter.offset}: {as_flags(letter.why)}"))
-    if len(named) > _NAMED:
-        print("  ...")

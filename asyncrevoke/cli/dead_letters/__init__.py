@@ -1,0 +1,1 @@
+"""``asyncrevoke dead-letters``."""
