@@ -72,7 +72,7 @@ COMMANDS: Final = {
         "Write records: one of options, or one for each line of a file or of standard input.",
         "broker.send.command",
     ),
-    "topics": _Listed("List, describe, create and delete topics.", "broker.topics.command"),
+    "topics": _Listed("List, describe, read, create and delete topics.", "broker.topics.command"),
     "journal": _Listed(
         "Check, show and collect the journals of Consumer(..., journal=Journal(path)).", "journal"
     ),

@@ -16,16 +16,22 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _OPTION: Final = re.compile(
-    r"\b(bootstrap_servers|group|journal|limit|max_attempts|max_sessions|memory_limit|missing"
-    r"|processing|py_files|rate|resend_in_doubt|sasl_mechanism|security_protocol|to|topic)=(True\b)?"
+    r"\b(bootstrap_servers|end|group|journal|limit|max_attempts|max_sessions|memory_limit|missing"
+    r"|processing|py_files|rate|resend_in_doubt|sasl_mechanism|security_protocol|start|to|topic)="
+    r"(True\b)?"
 )
+_NAMES: Final = {"start": "from", "end": "to"}
 
 
 def as_flags(message: object) -> str:
-    """``limit=0`` as ``--limit 0``, and ``resend_in_doubt=True`` as ``--resend-in-doubt``."""
-    return _OPTION.sub(
-        lambda option: f"--{option[1].replace('_', '-')}{'' if option[2] else ' '}", str(message)
-    )
+    """``limit=0`` as ``--limit 0``, ``start=0`` as ``--from 0``, and ``resend_in_doubt=True`` as
+    ``--resend-in-doubt``."""
+
+    def flag(option: re.Match[str]) -> str:
+        name = _NAMES.get(option[1], option[1])
+        return f"--{name.replace('_', '-')}{'' if option[2] else ' '}"
+
+    return _OPTION.sub(flag, str(message))
 
 
 TargetArgument: TypeAlias = Annotated[

@@ -56,6 +56,7 @@ def test_a_replay_writes_with_idempotence_unless_a_flag_says_otherwise(
 def test_options_of_the_library_are_shownas_flags() -> None:
     assert as_flags("it failed again (max_attempts=3)") == "it failed again (--max-attempts 3)"
     assert as_flags("(resend_in_doubt=True sends it again)") == "(--resend-in-doubt sends it again)"
+    assert as_flags("start=4 is after end=2") == "--from 4 is after --to 2"
     assert as_flags("name another file: journal=PATH") == "name another file: --journal PATH"
 
 

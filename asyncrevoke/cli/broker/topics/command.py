@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asyncrevoke.cli.broker.command import topic_argument
+from asyncrevoke.cli.broker.topics.reading import read
 from asyncrevoke.cli.broker.topics.tables import show_topic, show_topics
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.terminal import (
@@ -39,7 +40,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 _TOPIC_EXISTS = 36
 
 topics = typer.Typer(
-    help="List, describe, create and delete topics.",
+    help="List, describe, read, create and delete topics.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -47,7 +48,7 @@ topics = typer.Typer(
 
 @topics.callback()
 def options() -> None:
-    """List, describe, create and delete topics."""
+    """List, describe, read, create and delete topics."""
 
 
 @topics.command("list")
@@ -314,3 +315,6 @@ def _admin(config: ConsumerConfig, timeout: float) -> Admin:
         else:
             return admin
     raise failed_with(f"no broker responds at {', '.join(config.bootstrap_servers)}: {why}", FAILED)
+
+
+topics.command()(read)
