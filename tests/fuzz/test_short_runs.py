@@ -15,11 +15,10 @@ pytestmark = [
 ]
 
 _SEED = 17
-# All targets together may take 20 s on two cores.
-_USUAL = 3_000
+_USUAL = 2_000
 _INPUTS = {
     "completion_maps": 700,
-    "core": 1_500,
+    "core": 700,
     "dispatch": 1_000,
     "growth": 20,
     "producing": 150,

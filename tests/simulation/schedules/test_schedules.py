@@ -32,23 +32,26 @@ def _explain(failures: list[ScheduleOutcome]) -> str:
 
 
 @pytest.mark.timeout(900)
-def test_500_schedules_keep_every_invariant() -> None:
-    summary = run_many(range(500), processes=os.cpu_count() or 1, stop_after=3)
+@pytest.mark.parametrize(
+    "seeds", [range(200), pytest.param(range(200, 500), marks=pytest.mark.variant)]
+)
+def test_schedules_keep_every_invariant(seeds: range) -> None:
+    summary = run_many(seeds, processes=os.cpu_count() or 1, stop_after=3)
     assert not summary.failures, _explain(summary.failures)
-    assert summary.schedules == 500
+    assert summary.schedules == len(seeds)
     # It would prove nothing if little happened.
-    assert summary.counts["rebalances"] > 2000
-    assert summary.counts["done"] > 50_000
+    assert summary.counts["rebalances"] > 4 * len(seeds)
+    assert summary.counts["done"] > 100 * len(seeds)
     assert summary.counts["late commits"] > 0
     assert summary.counts["members put out"] > 0
-    assert summary.counts["conversions"] > 50
-    assert summary.counts["lost with their topics"] > 50
-    assert summary.counts["heartbeats of threads"] > 10
+    assert summary.counts["conversions"] > len(seeds) / 10
+    assert summary.counts["lost with their topics"] > len(seeds) / 10
+    assert summary.counts["heartbeats of threads"] > len(seeds) / 50
 
 
 @pytest.mark.parametrize("mode", GroupMode)
 def test_without_faults_or_slow_work_nothing_is_lost_or_repeated(mode: GroupMode) -> None:
-    for seed in range(25):
+    for seed in range(10):
         outcome = run(draw(seed, mode, Disturbance.NONE))
         assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
         causes = set(outcome.duplicates)
@@ -137,7 +140,7 @@ def test_a_schedule_that_once_failed_passes(found: _Found) -> None:
 
 @pytest.mark.parametrize(
     ("options", "count"),
-    [(["--seeds", "0:15"], 15), (["--seeds", "5", "--protocol", "mixed"], 1)],
+    [(["--seeds", "0:8"], 8), (["--seeds", "5", "--protocol", "mixed"], 1)],
     ids=["first seeds", "two delayed partitions"],
 )
 def test_the_same_seed_gives_the_same_effects_whatever_the_order_of_sets(

@@ -258,7 +258,9 @@ async def test_a_token_is_given_or_comes_from_a_provider_that_is_imported(
         ({"maxTriggerDelay": "5s"}, "the wait for min_offsets_per_trigger=, which is .*: add it"),
     ],
 )
-def test_a_stream_rejects_options_of_tables_and_a_delay_without_a_minimum(options: dict[str, str], sentence: str) -> None:
+def test_a_stream_rejects_options_of_tables_and_a_delay_without_a_minimum(
+    options: dict[str, str], sentence: str
+) -> None:
     types = pytest.importorskip("pyspark.sql.types", reason="needs the extra spark")
     from asyncrevoke.spark.source.data_source import KafkaSource
 

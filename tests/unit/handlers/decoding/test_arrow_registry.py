@@ -108,12 +108,12 @@ def test_one_value_of_many_that_fails_takes_few_calls() -> None:
 
 
 def test_as_many_schema_ids_as_values_are_grouped_in_one_pass() -> None:
-    values = binary(*(framed(b"1", schema_id) for schema_id in range(20_000)))
+    values = binary(*(framed(b"1", schema_id) for schema_id in range(4_000)))
     numbers = Numbers()
     columns, failures = ArrowRegistry(SCHEMA, numbers.decode).decode(values)
     assert (columns.null_count, failures) == (0, {})
-    assert numbers.calls == [(schema_id, 1) for schema_id in range(20_000)]
-    assert columns[19_999].as_py() == {"id": 1, "note": "schema 19999"}
+    assert numbers.calls == [(schema_id, 1) for schema_id in range(4_000)]
+    assert columns[3_999].as_py() == {"id": 1, "note": "schema 3999"}
 
 
 def test_columns_are_cast_and_missing_ones_are_null_unless_they_may_not_be() -> None:

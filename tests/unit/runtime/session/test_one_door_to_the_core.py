@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import asyncrevoke
@@ -16,7 +17,13 @@ CORE = PACKAGE / "client" / "core"
 FACTS = {"alive_until", "blocking_records", "health", "revocation_ends_in"}
 
 
-def functions(path: Path) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+@cache
+def trees() -> list[tuple[Path, ast.Module]]:
+    """All modules of the package."""
+    return [(path, ast.parse(path.read_text("utf-8"))) for path in PACKAGE.rglob("*.py")]
+
+
+def functions(tree: ast.Module) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """All methods and functions of a module, with the class that they are in."""
     return [
         (
@@ -25,24 +32,33 @@ def functions(path: Path) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunction
             else iter_child_node.name,
             iter_child_node,
         )
-        for owner in ast.walk(ast.parse(path.read_text("utf-8")))
+        for owner in ast.walk(tree)
         for iter_child_node in ast.iter_child_nodes(owner)
         if isinstance(iter_child_node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
 
 
+@cache
+def calls() -> dict[str, list[tuple[str, str]]]:
+    """By the name of a method: the functions that call it, and on which attribute."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for _, tree in trees():
+        for name, function in functions(tree):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    on = node.func.value
+                    owner = on.attr if isinstance(on, ast.Attribute) else getattr(on, "id", "")
+                    found.setdefault(node.func.attr, []).append((name, owner))
+    return found
+
+
 def callers(method: str, owner: str | None = None) -> set[str]:
     """The functions of the package that call a method of this name (of an attribute ``owner``)."""
-    return {
-        name
-        for path in PACKAGE.rglob("*.py")
-        for name, function in functions(path)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == method
-        and (owner is None or ast.unparse(node.func.value).rpartition(".")[2] == owner)
-    }
+    return {name for name, on in calls()[method] if owner in (None, on)}
+
+
+def module(path: Path) -> ast.Module:
+    return next(tree for at, tree in trees() if at == path)
 
 
 def chain(node: ast.expr) -> list[str]:
@@ -68,7 +84,7 @@ def test_what_follows_from_a_call_is_decided_where_its_effects_are_taken() -> No
     }
     assert callers(Driver.flush.__name__, "_driver") == set()
     assert callers(Driver.flush.__name__, "driver") == set()
-    of_driver = functions(PACKAGE / "client" / "runtime" / "loop" / "driver.py")
+    of_driver = functions(module(PACKAGE / "client" / "runtime" / "loop" / "driver.py"))
     flushing = {name for name, each in of_driver if "self.flush()" in ast.unparse(each)}
     assert flushing == {"Driver.call", "Driver.call_for_record", "Driver.ask"}
 
@@ -76,15 +92,15 @@ def test_what_follows_from_a_call_is_decided_where_its_effects_are_taken() -> No
 def test_only_the_driver_tells_the_core_the_time() -> None:
     timed = {
         name.rpartition(".")[2]
-        for name, each in functions(CORE / "core.py")
+        for name, each in functions(module(CORE / "core.py"))
         if name.startswith("Core.") and parameters(each)[:1] in (["now"], ["_now"])
     }
     assert len(timed) > 30
     direct = {
         f"{name} calls {node.func.attr}"
-        for path in PACKAGE.rglob("*.py")
+        for path, tree in trees()
         if CORE not in path.parents
-        for name, function in functions(path)
+        for name, function in functions(tree)
         # What the driver calls is given the time.
         if parameters(function)[:1] != ["now"]
         for node in ast.walk(function)
@@ -100,9 +116,9 @@ def test_only_the_driver_tells_the_core_the_time() -> None:
 def test_no_code_reaches_through_a_part_of_the_core() -> None:
     deep = {
         f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
-        for path in PACKAGE.rglob("*.py")
+        for path, tree in trees()
         if CORE not in path.parents
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         for names in [chain(node)]
         for at, name in enumerate(names)
