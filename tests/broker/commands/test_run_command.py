@@ -95,7 +95,8 @@ class App:
             )
 
     def said(self, word: str) -> list[str]:
-        lines = (self._folder / "out").read_text().splitlines()
+        # Whole lines: the process may be writing the last one.
+        lines = (self._folder / "out").read_text().split("\n")[:-1]
         return [line.partition(" ")[2] for line in lines if line.startswith(word)]
 
     @property

@@ -106,7 +106,8 @@ class App:
         return (self.folder / "log").read_text()
 
     def said(self, word: str) -> list[list[str]]:
-        lines = (self.folder / "out").read_text().splitlines()
+        # Whole lines: a worker may be writing the last one.
+        lines = (self.folder / "out").read_text().split("\n")[:-1]
         return [line.split()[1:] for line in lines if line.startswith(word)]
 
     def orders(self, word: str) -> list[str]:

@@ -37,7 +37,10 @@ async def committed(numbers: Numbers) -> list[int | None]:
     return [each["committed"] for each in json.loads(out)["partitions"]]
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.timeout(180)  # 13 processes start one after another
+@pytest.mark.parametrize(
+    "protocol", ["classic", pytest.param("consumer", marks=pytest.mark.variant)]
+)
 async def test_offsets_of_a_group_are_reset_when_its_members_have_left(
     numbers: Numbers, protocol: Literal["classic", "consumer"]
 ) -> None:

@@ -117,7 +117,7 @@ class Lake:
         assert set(rows) - set(expected) == set(), self.output()
 
 
-@pytest.fixture(params=["parquet", "delta"])
+@pytest.fixture(params=["parquet", pytest.param("delta", marks=pytest.mark.variant)])
 def lake(
     request: pytest.FixtureRequest, kafka_broker: RunningBroker, kafka_topic: str, tmp_path: Path
 ) -> Any:
