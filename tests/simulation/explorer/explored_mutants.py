@@ -13,9 +13,13 @@ from asyncrevoke.client.core.commit.committer import Committer, InFlightCommit
 from asyncrevoke.client.core.commit.unverified_commits import UnverifiedCommits
 from asyncrevoke.client.core.membership.kip848 import heartbeat
 from asyncrevoke.client.core.membership.kip848.member import ConsumerGroupMembership
+from asyncrevoke.client.producing.transactions.state_table import State
+from asyncrevoke.client.producing.transactions.transaction_core import TransactionCore
 from asyncrevoke.client.protocol.messages import OffsetFetchResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from asyncrevoke.client.core.io.effects import Node
@@ -107,6 +111,31 @@ def the_thread_lists_what_is_assigned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroupMembership, "background_heartbeat", talkative)
 
 
+def _no_epoch_after(method: str, *states: State) -> Callable[[pytest.MonkeyPatch], None]:
+    """A request without a response, in these states of a transaction, may not arrive late."""
+    ended = getattr(TransactionCore, method)
+
+    def forget(self: TransactionCore, *arguments: object) -> None:
+        before = self._has_late_request
+        ended(self, *arguments)
+        if self.state in states:
+            self._has_late_request = before
+
+    return lambda patch: patch.setattr(TransactionCore, method, forget)
+
+
+OF_TRANSACTIONS = [
+    Mutant(
+        "no epoch is begun after an EndTxn without a response",
+        _no_epoch_after("_coordinator_failed", State.COMMITTING),
+        ("X1",),
+    ),
+    Mutant(
+        "no epoch is begun after a TxnOffsetCommit without a response",
+        _no_epoch_after("_group_replied", State.OFFSETS, State.COMMITTING),
+        ("X1", "I14"),
+    ),
+]
 MUTANTS = [
     Mutant(
         "one full heartbeat after one without a response",

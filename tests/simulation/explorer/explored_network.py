@@ -49,6 +49,14 @@ if TYPE_CHECKING:
     from asyncrevoke.testing.fake_kafka.clock import Clock
 
 COORDINATOR: Final = "the coordinator"
+_OF_TRANSACTIONS = (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
 CHANGES_STATE = (
     ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
@@ -60,13 +68,7 @@ CHANGES_STATE = (
     ShareAcknowledgeRequest,
     ShareFetchRequest,
     ShareGroupHeartbeatRequest,
-    # Of transactions.
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    ProduceRequest,
-    TxnOffsetCommitRequest,
+    *_OF_TRANSACTIONS,
 )
 WAIT = (Deviation.WAIT, 1)
 # A freeze is shorter than a session, or longer.
@@ -80,6 +82,8 @@ MEMBER_OPTIONS = (
 _LOSSES = ((Deviation.LOST_BEFORE, 0), (Deviation.LOST_AFTER, 0))
 # Before a member asks again, and long after it.
 _LATE = ((Deviation.LATE, 5), (Deviation.LATE, 400))
+# Before it asks again, and in its next transaction.
+_LATE_IN_TRANSACTIONS = tuple((Deviation.LATE, amount) for amount in (5, 236, 242))
 _FATES = {
     Deviation.LOST_BEFORE: RequestFate.LOST_BEFORE,
     Deviation.LOST_AFTER: RequestFate.LOST_AFTER,
@@ -103,7 +107,11 @@ class ExploredNetwork(Network):
         self._late_by = 0.0
 
     def _choose_fate(self, client: int, message: Request) -> RequestFate | None:
-        late: tuple[Option, ...] = _LATE if isinstance(message, CHANGES_STATE) else ()
+        late: tuple[Option, ...] = ()
+        if isinstance(message, _OF_TRANSACTIONS):
+            late = _LATE_IN_TRANSACTIONS
+        elif isinstance(message, CHANGES_STATE):
+            late = _LATE
         point = f"client {client} sends {type(message).__name__}"
         choice = self._branches.choose(point, (*_LOSSES, *late))
         if choice is None:

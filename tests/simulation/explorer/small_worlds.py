@@ -41,17 +41,16 @@ class SmallWorld:
     bounds: Bounds
     transactions: TransactionPlan | None = None
 
-    @property
-    def has_fingerprint(self) -> bool:
-        """Coroutines, by which transactions are written, have none."""
-        return self.transactions is None
+    # Its state has a fingerprint.
+    has_fingerprint: bool = True
 
     def describe(self) -> str:
         """The world on a line, for people."""
         records = sum(count for _, _, count in self.records)
         bounds = self.bounds
         apart = f", deviations at most {bounds.apart:g} s apart" if bounds.apart < math.inf else ""
-        exactly_once = ", exactly once" if self.transactions is not None else ""
+        plan = self.transactions
+        exactly_once = f", exactly once by transaction.version {plan.version}" if plan else ""
         return (
             f"{self.mode.value}{exactly_once}, {len(self.members)} members, "
             f"{self.partitions} partitions, {records} records; "
@@ -99,18 +98,20 @@ def _two_step_revocation(
     )
 
 
-_TRANSACTIONS = TransactionPlan(version=2, interval=0.2)
+_MODES = {"classic": GroupMode.COOPERATIVE, "kip848": GroupMode.CONSUMER}
+_TRANSACTIONS = {
+    "transactions": TransactionPlan(version=2, interval=0.2),
+    "transactions-1": TransactionPlan(version=1, interval=0.2),
+}
 
 WORLDS = {
     world.name: world
     for world in (
-        _two_step_revocation("classic", GroupMode.COOPERATIVE),
-        _two_step_revocation("kip848", GroupMode.CONSUMER),
-        _two_step_revocation(
-            "classic-transactions", GroupMode.COOPERATIVE, begin=1.0, transactions=_TRANSACTIONS
-        ),
-        _two_step_revocation(
-            "kip848-transactions", GroupMode.CONSUMER, begin=1.0, transactions=_TRANSACTIONS
+        *(_two_step_revocation(name, mode) for name, mode in _MODES.items()),
+        *(
+            _two_step_revocation(f"{name}-{suffix}", mode, begin=1.0, transactions=plan)
+            for suffix, plan in _TRANSACTIONS.items()
+            for name, mode in _MODES.items()
         ),
     )
 }

@@ -1,27 +1,30 @@
 """Fingerprints are equal only if the same follows."""
 
 import dataclasses
+import types
+import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from datetime import UTC, datetime
 
 import pytest
 from simulation.explorer import explored_mutants
 from simulation.explorer.exploration import KnownStates, PathOutcome, run_path
-from simulation.explorer.explored_cluster import ExploredCluster
-from simulation.explorer.fingerprint import fingerprint
+from simulation.explorer.explored_cluster import ExploredCluster, explored_cluster
+from simulation.explorer.fingerprint import digest_of, fingerprint
 from simulation.explorer.path import Path
 from simulation.explorer.small_worlds import WORLDS, SmallWorld
 from simulation.invariants.oracle_state import OracleState
+from simulation.members.member import SimulatedMember
 from simulation.mutants.mutant import Mutant
 from simulation.runner import run_world
 from simulation.schedules.scenario_run import ScenarioRun
+from simulation.transactions.transactional_checker import TransactionalChecker
 
 from asyncrevoke.client.core.io.effects import Effect, Send
 
 _AT = 1.15
 _MUTANTS = explored_mutants.MUTANTS[-2:]
-# Coroutines, by which transactions are written, have no fingerprint.
-_WORLDS = {name: world for name, world in WORLDS.items() if world.transactions is None}
 
 
 def _explored(world: SmallWorld, step: int) -> list[PathOutcome]:
@@ -48,16 +51,23 @@ def _alike(outcomes: Iterable[PathOutcome]) -> list[tuple[float, list[PathOutcom
 
 
 def _what_follows(world: SmallWorld, path: Path, since: float) -> list[tuple[float, int, str]]:
-    """What leaves the cores of a run after a time, in order."""
-    cluster, seen = ExploredCluster(world, path), list[tuple[float, int, str]]()
+    """What leaves the cores and producers of a run after a time, in order."""
+    cluster, seen = explored_cluster(world, path), list[tuple[float, int, str]]()
 
     def fold(_state: OracleState, client: int, effect: Effect) -> None:
         if cluster.clock.now > since:
             kind = effect.message if isinstance(effect, Send) else effect
             seen.append((round(cluster.clock.now, 9), client, type(kind).__name__))
 
+    producer_sends = TransactionalChecker.producer_sends
+
+    def also_fold(checker: TransactionalChecker, member: SimulatedMember, send: Send) -> None:
+        fold(checker.state, member.client, send)
+        producer_sends(checker, member, send)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OracleState, "fold", fold)
+        patch.setattr(TransactionalChecker, "producer_sends", also_fold)
         assert run_world(cluster).failure is None
     return seen
 
@@ -66,8 +76,11 @@ def _what_follows(world: SmallWorld, path: Path, since: float) -> list[tuple[flo
 @pytest.mark.parametrize(
     "world",
     [
-        pytest.param(_WORLDS["classic"], id="classic", marks=pytest.mark.variant),
-        pytest.param(_WORLDS["kip848"], id="kip848"),
+        # A world with transactions has all that the others have.
+        pytest.param(
+            world, id=name, marks=[] if name == "classic-transactions" else [pytest.mark.variant]
+        )
+        for name, world in WORLDS.items()
     ],
 )
 def test_the_same_follows_from_states_with_equal_fingerprints(world: SmallWorld) -> None:
@@ -82,6 +95,7 @@ def test_the_same_follows_from_states_with_equal_fingerprints(world: SmallWorld)
     assert len(compared) > 5
 
 
+@pytest.mark.variant
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mutant", _MUTANTS, ids=[mutant.name for mutant in _MUTANTS])
 def test_paths_of_a_mutant_that_pass_the_same_state_end_alike(mutant: Mutant) -> None:
@@ -152,6 +166,42 @@ def test_a_fingerprint_is_that_of_one_state() -> None:
     )
     prints = [_paused(), *map(_paused, changes)]
     assert len(set(prints)) == len(prints)
+
+
+@types.coroutine
+def _pause() -> Generator[None]:
+    yield
+
+
+async def _paused_coroutine(_variable: int) -> None:
+    for _ in (1, 1, 1):
+        await _pause()
+    await _pause()
+
+
+def test_coroutines_are_compared_by_where_they_stand_and_what_they_hold() -> None:
+    def digest(steps: int, variable: int = 0) -> bytes:
+        coroutine = _paused_coroutine(variable)
+        for _ in range(steps):
+            coroutine.send(None)
+        found = digest_of(coroutine)
+        coroutine.close()
+        return found
+
+    digests = [digest(0), *(digest(steps) for steps in (1, 2, 3, 4)), digest(1, variable=1)]
+    assert len(set(digests)) == len(digests)
+    assert digest(2) == digests[2]
+
+
+def test_random_transactional_ids_are_compared_by_their_order() -> None:
+    one, two, three = (f"group-{uuid.uuid4().hex}" for _ in range(3))
+    assert digest_of([one, two, one]) == digest_of([two, three, two])
+    assert digest_of([one, two, one]) != digest_of([one, two, two])
+
+
+def test_what_has_no_attributes_to_compare_is_an_error() -> None:
+    with pytest.raises(TypeError, match="datetime of datetime has no attributes to compare"):
+        digest_of(datetime.now(UTC))
 
 
 def test_statistics_are_not_part_of_a_fingerprint() -> None:

@@ -28,7 +28,7 @@ _FIRST_SEED = 70_000_000
 
 
 def _draw(mutant: Mutant, seed: int) -> Schedule:
-    if mutant in transaction_mutants.MUTANTS:
+    if mutant in (*transaction_mutants.MUTANTS, *explored_mutants.OF_TRANSACTIONS):
         return draw_with_transactions(seed)
     return draw_with_lifespans(seed) if mutant in lifespan_mutants.MUTANTS else draw(seed)
 
@@ -58,7 +58,7 @@ def main() -> int:
     options = parser.parse_args()
     print("| mutant | runs until it is caught | by | s |")
     print("|---|---|---|---|")
-    for mutant in [*MUTANTS, *explored_mutants.MUTANTS]:
+    for mutant in [*MUTANTS, *explored_mutants.MUTANTS, *explored_mutants.OF_TRANSACTIONS]:
         if options.names and not any(part in mutant.name for part in options.names):
             continue
         started = time.perf_counter()
