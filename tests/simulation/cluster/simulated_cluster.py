@@ -91,6 +91,11 @@ class SimulatedCluster:
         """What follows the run."""
         return InvariantChecker(self.state)
 
+    def style_of(self, client: int, drawn: ConsumerStyle) -> ConsumerStyle:
+        """The style of a new member, for which this one was drawn."""
+        # Loops have no lifespans.
+        return drawn if self.schedule.lifespans is None else ConsumerStyle.TASKS
+
     def prepare(self, application: Application) -> None:
         """Complete a new member, before it starts."""
 
@@ -171,9 +176,7 @@ class SimulatedCluster:
     ) -> Application:
         """Let a new member join; ``protocol`` is its own where the group may have several."""
         schedule, client = self.schedule, len(self.applications)
-        if schedule.lifespans is not None or schedule.transactions is not None:
-            # Loops have none.
-            style = ConsumerStyle.TASKS
+        style = self.style_of(client, style)
         if schedule.static and instance_id is None:
             instance_id = f"static{client}"
         options: dict[str, object] = {

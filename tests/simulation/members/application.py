@@ -1,16 +1,5 @@
-"""Applications: each way in which users can drive a consumer.
-
-* ``LOOP``: works through each batch, then asks for the next (``commit_mode="processed"``).
-* ``RECORDS``: like it, record by record, as ``records()`` gives them.
-* ``TASKS``: a handler per record, some slow, and some members run one at a time of each key; on a
-  revoke what was not started is dropped, gaps too if the next owner can know of them.
-* ``GROUP``: like it, but everything that was delivered is finished (a task group).
-* ``ACK``: tasks of the user, who delays revokes by hand (``commit_mode="ack"``,
-  ``auto_delay_revoke=False``).
-* ``MANUAL``: commits each batch before asking for the next (``commit_mode="manual"``).
-
-A consumer may change between the first two and ``GROUP`` at any time.
-"""
+"""Applications: each way in which users can drive a consumer, a
+:class:`~simulation.members.consumer_style.ConsumerStyle`."""
 
 from __future__ import annotations
 
@@ -31,6 +20,7 @@ if TYPE_CHECKING:
 
     from simulation.members.application_events import ApplicationEvents
     from simulation.members.member import SimulatedMember
+    from simulation.transactions.batch_blocks import BatchBlocks
 
     from asyncrevoke.client.core.io.effects import CompleteRequest
     from asyncrevoke.client.model import OffsetAndMetadata, Record
@@ -75,6 +65,8 @@ class Application:
             self._maybe_drained,
             acked=style is ConsumerStyle.ACK,
         )
+        # Of a loop in which each batch has a transaction.
+        self.blocks: BatchBlocks | None = None
         self.paused = PausedPartitions(member, events)
         self._wanted = style
         # Whether it has changed its style or sought back: then it does not follow what counts.
@@ -147,7 +139,7 @@ class Application:
             self._work(result)
         elif core.poller.ended and not self.closing:
             self.parked = False
-            self._close()
+            self.close()
         else:
             self._events.polled_without_result(self.member)
 
@@ -183,6 +175,9 @@ class Application:
         elif result.records:
             self._batch = list(result.records)
             seconds = sum(self.work_time.draw(self._rng) / 4 for _ in self._batch[:8])
+            if self.blocks is not None:
+                self.blocks.begin(self._batch, seconds, partial(self._next, 0.0))
+                return
             self._body = self.member.later(seconds, self._body_ended)
         elif self.style is ConsumerStyle.MANUAL and not self.closing:
             # The position may have moved past offsets without records.
@@ -318,7 +313,7 @@ class Application:
 
     def change_style(self, choice: int) -> None:
         """Take batches, single records, or batches in a task group, from the next step on."""
-        if self.style in ITERATING_STYLES:
+        if self.style in ITERATING_STYLES and self.blocks is None:
             self._wanted = ITERATING_STYLES[choice % len(ITERATING_STYLES)]
 
     def _adopt_style(self) -> None:
@@ -412,16 +407,17 @@ class Application:
 
     def leave(self) -> None:
         """Leave the loop in the midst of a batch, which then does not count, and close."""
-        if not self.closing:
+        if not (self.closing or (self.blocks is not None and self.blocks.cancel())):
             self._batch = []
             if self._body is not None:
                 self._body.cancel()
                 self._body = None
             if self._uncounted:
                 self._events.left_uncounted(self.member)
-            self._close()
+            self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the consumer, when the tasks have ended."""
         self.closing = self.ending = True
         self.parked = False
         if self._next_step is not None:

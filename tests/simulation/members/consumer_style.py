@@ -12,7 +12,20 @@ if TYPE_CHECKING:
 
 
 class ConsumerStyle(enum.Enum):
-    """How an application uses its consumer."""
+    """How an application uses its consumer.
+
+    * ``LOOP``: works through each batch, then asks for the next (``commit_mode="processed"``). With
+      transactions, each batch has a block ``async with transaction()``.
+    * ``RECORDS``: like it, record by record, as ``records()`` gives them.
+    * ``TASKS``: a handler per record, some slow, and some members run one at a time of each key; on
+      a revoke what was not started is dropped, gaps too if the next owner can know of them.
+    * ``GROUP``: like it, but everything that was delivered is finished (a task group).
+    * ``ACK``: tasks of the user, who delays revokes by hand (``commit_mode="ack"``,
+      ``auto_delay_revoke=False``).
+    * ``MANUAL``: commits each batch before asking for the next (``commit_mode="manual"``).
+
+    A consumer may change between the first two and ``GROUP`` at any time, without transactions.
+    """
 
     LOOP = "loop"
     RECORDS = "records"

@@ -40,6 +40,7 @@ from asyncrevoke.client.core.partition.completion_map import EncodedMap
 from asyncrevoke.client.core.position import resolver
 from asyncrevoke.client.errors import FatalError
 from asyncrevoke.client.producing.exactly_once import record_transactions
+from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
 from asyncrevoke.client.producing.exactly_once.finished_records import FinishedRecords
 from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
 from asyncrevoke.client.producing.transactions import coordinator, error_table
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
     from asyncrevoke.client.core.partition.instance import PartitionInstance
     from asyncrevoke.client.core.partition.offset_tracker import OffsetTracker
+    from asyncrevoke.client.producing.message import ResultOfRecord
     from asyncrevoke.client.producing.transactions.coordinator import TransactionRequest
     from asyncrevoke.client.protocol.messages import ApiVersionsResponse
 
@@ -295,6 +297,22 @@ def _next_transaction_is_pipelined(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionCore, "requests", hasty)
 
 
+# --- blocks of batches ---------------------------------------------------------------------------
+
+
+def _failed_block_counts(patch: pytest.MonkeyPatch) -> None:
+    def go_on(_self: BatchTransaction) -> None: ...
+
+    patch.setattr(BatchTransaction, "_go_back", go_on)
+
+
+def _lost_results_of_block_are_kept(patch: pytest.MonkeyPatch) -> None:
+    def all_results(self: BatchTransaction, _lost: object) -> list[ResultOfRecord]:
+        return self._results
+
+    patch.setattr(BatchTransaction, "results_without", all_results)
+
+
 def slow_tasks(tweak: Callable[[Schedule], Schedule]) -> Callable[[Schedule], Schedule]:
     """Some records take seconds, so that others are done beyond them."""
     return lambda schedule: crashes_amid_slow_tasks(tweak(schedule))
@@ -317,6 +335,8 @@ _TIMED_OUT = with_incidents(
     1.5,
 )
 _MOVED = with_incidents(_2, IncidentKind.MOVE_TRANSACTIONS, 4, 0.2)
+_BLOCKS = transactions(2, blocks=1.0)
+_FROZEN_BLOCKS = with_incidents(slow_links(_BLOCKS), IncidentKind.FREEZE, 5, 9.0)
 _FORGOTTEN = with_incidents(_2, IncidentKind.FORGET_ID, 30, 0.0)
 _FORGOTTEN_IN_DOUBT = with_incidents(
     transactions(2, unknown_outcomes=0.5), IncidentKind.FORGET_ID, 200, 0.0
@@ -442,5 +462,14 @@ MUTANTS = [
         "fenced",
         tweak=_2,
         disturbance=Disturbance.CALM,
+    ),
+    _mutant("the records of a failed block count", _failed_block_counts, "X1", tweak=_BLOCKS),
+    _mutant(
+        "results of a lost partition stay in a block",
+        _lost_results_of_block_are_kept,
+        "X1",
+        "X2",
+        tweak=_FROZEN_BLOCKS,
+        disturbance=Disturbance.FAULTS,
     ),
 ]

@@ -24,3 +24,7 @@ class TransactionPlan:
     check_interval: float = 10.0
     # Most seconds after which a marker is written.
     marker_delay: float = 0.02
+    # The share of members with a loop of their own, and a block for each batch.
+    blocks: float = 0.0
+    # The share of these blocks that raise an exception.
+    failing_blocks: float = 0.1

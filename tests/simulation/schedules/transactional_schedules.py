@@ -35,6 +35,7 @@ def with_transactions(schedule: Schedule) -> Schedule:
         fences_expired=rng.random() < 0.3,
         results=rng.choice((1, 2, 3)),
         upgraded_at=rng.uniform(1.0, schedule.duration) if rng.random() < 0.2 else None,
+        blocks=0.4,
         unknown_outcomes=0.05 if schedule.disturbance is Disturbance.FAULTS else 0.0,
     )
     incidents = [

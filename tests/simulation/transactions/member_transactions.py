@@ -6,6 +6,7 @@ loop.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
@@ -15,12 +16,12 @@ from simulation.invariants.oracle_state import Violation
 from simulation.transactions.member_loop import MemberLoop
 
 from asyncrevoke.client.core.io.effects import Channel, ConnectionSilent, Failed, Replied
+from asyncrevoke.client.producing.exactly_once.batch_transaction import BatchTransaction
 from asyncrevoke.client.producing.exactly_once.finished_records import ResultTarget
 from asyncrevoke.client.producing.exactly_once.record_transactions import RecordTransactions
 from asyncrevoke.client.producing.message import PublishedRecord
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from simulation.cluster.network import Network
@@ -46,6 +47,10 @@ _LONGEST_FLUSH: Final = 6.0
 def result_count(offset: int) -> int:
     """How many results the record at this offset has."""
     return RESULT_COUNTS[offset % len(RESULT_COUNTS)]
+
+
+class BlockError(Exception):
+    """An exception of the application in the block of a batch."""
 
 
 class _Connections:
@@ -198,6 +203,16 @@ class _Session:
         core.returned_records.abandon_all(member.now, records)
         member.take_effects()
 
+    def drop_after(self, partition: TopicPartition, offset: int) -> None:
+        """The block of a batch has failed: the records after ``offset`` are returned again."""
+        self._loop.watch(self._drop_after, partition, offset)
+
+    def _drop_after(self, partition: TopicPartition, offset: int) -> None:
+        core, member = self.core, self._member
+        self._checker.dropped(member, partition, offset, frozenset())
+        core.returned_records.drop_after(member.now, partition, offset)
+        member.take_effects()
+
     def fail(self, error: Exception) -> None:
         """The transactions have failed, and the consumer with them."""
         self.failure = error
@@ -251,6 +266,36 @@ class MemberTransactions:
             results = finished.call_results(record, "handler", self._refused)
             results.append(PublishedRecord(RESULTS, None, value, value, [], None))
         self._writer.records_finished((record,))
+
+    def work_on_batch(
+        self,
+        records: Sequence[Record],
+        seconds: float,
+        then: Callable[[BaseException | None], None],
+        *,
+        fails: bool,
+    ) -> asyncio.Task[None]:
+        """Work on the last batch for so many seconds, in a block ``async with transaction()``, and
+        call ``then`` with its error, or None. ``fails``: it raises BlockError at the end."""
+        block = self._loop.create_task(self._block(records, seconds, fails=fails))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            then(None if task.cancelled() else task.exception())
+
+        block.add_done_callback(ended)
+        return block
+
+    async def _block(self, records: Sequence[Record], seconds: float, *, fails: bool) -> None:
+        member, checker = self._member, self._checker
+        async with BatchTransaction(cast("Session", self._session), self._writer) as batch:
+            await asyncio.sleep(seconds)
+            for record in records:
+                for value in checker.results_of(member, record):
+                    batch.publish(RESULTS, value, key=value, record=record)
+                self._loop.watch(checker.done, member, record)
+            if fails:
+                raise BlockError
+        checker.block_committed(member)
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether finished records of a partition are in no committed transaction."""

@@ -22,6 +22,8 @@ def test_each_result_is_visible_once_whatever_befalls_the_group(mode: GroupMode)
     assert counts["results"] > 500
     assert counts["transactions committed: requested"] > 200
     assert counts["transactions aborted: requested"] > 0
+    assert counts["blocks committed"] > 50
+    assert counts["blocks failed: BlockError"] > 5
 
 
 def test_without_faults_no_transaction_takes_too_long_and_no_producer_is_fenced() -> None:

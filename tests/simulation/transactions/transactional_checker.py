@@ -95,6 +95,16 @@ class TransactionalChecker(InvariantChecker, TransactionEvents):
             self._results.append(_Result(partition, record.offset, number, member.client, holding))
         return values
 
+    def block_committed(self, member: SimulatedMember) -> None:
+        """The block of a batch has ended: its results and offsets are committed."""
+        self.state.note(member.client, "block committed")
+        self.state.counts["blocks committed"] += 1
+
+    def block_failed(self, member: SimulatedMember, error: BaseException | None) -> None:
+        """The block of a batch has ended without a commit; None: it was cancelled."""
+        self.state.note(member.client, ("block failed", error))
+        self.state.counts[f"blocks failed: {type(error).__name__}"] += 1
+
     def _results_in(self, batches: Sequence[OutputBatch]) -> Iterator[_Result]:
         for batch in batches:
             for value in batch.values:

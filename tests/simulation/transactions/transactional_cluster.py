@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from simulation.cluster.simulated_cluster import SimulatedCluster
 from simulation.invariants.oracle_state import Violation
+from simulation.members.consumer_style import ConsumerStyle
 from simulation.schedules.schedule import IncidentKind
+from simulation.transactions.batch_blocks import BatchBlocks
 from simulation.transactions.member_transactions import RESULTS, MemberTransactions
 from simulation.transactions.transactional_brokers import TransactionalBrokers
 from simulation.transactions.transactional_checker import TransactionalChecker
@@ -63,6 +65,12 @@ class TransactionalCluster(SimulatedCluster):
         return checker
 
     @override
+    def style_of(self, client: int, drawn: ConsumerStyle) -> ConsumerStyle:
+        """Some members have blocks, the others handlers."""
+        has_blocks = self.rng(f"blocks {client}").random() < self._plan.blocks
+        return ConsumerStyle.LOOP if has_blocks else ConsumerStyle.TASKS
+
+    @override
     def prepare(self, application: Application) -> None:
         """Let a new member commit in transactions."""
         transactions = MemberTransactions(
@@ -74,6 +82,10 @@ class TransactionalCluster(SimulatedCluster):
         )
         transactions.on_failed(application.leave)
         application.tasks.transactions = transactions
+        if application.style is ConsumerStyle.LOOP:
+            application.blocks = BatchBlocks(
+                application, self._transactional_checker, transactions, self._plan.failing_blocks
+            )
 
     @override
     def pace_options(self) -> Mapping[str, object]:
