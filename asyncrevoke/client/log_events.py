@@ -409,6 +409,8 @@ NO_FURTHER_RECORDS = _error(
 """`on_error="stop"`, or a task of a task group; `reason` if `worker_resources` could not be
 opened."""
 HANDLER_STOPPED_CONSUMER = _error("handler failed; consumer stopped")
+NOT_STARTED = _error("handlers could not be started; consumer stopped")
+"""`resources` or `worker_resources` could not be opened, for example."""
 ANOTHER_HANDLER_FAILED = _error("another handler failed while the consumer stops")
 CANCELLED_AFTER_FAILURE = _error("cancelled while stopping after a handler failure")
 FAILED_WHEN_CANCELLED = _warning(

@@ -283,10 +283,11 @@ class HandlerHost:
             raise self.failure from None
         except Exception as error:
             first = error if self.failure is None else self.failure
-            if first is not error:
-                # Raised by resources when they were closed after the failure.
+            if first is not error:  # raised by resources when they were closed after the failure
                 log_events.CLOSING_FAILED.write_to(log, exc_info=error)
-            log_events.HANDLER_STOPPED_CONSUMER.write_to(log, exc_info=first)
+            event = log_events.HANDLER_STOPPED_CONSUMER if self._runner else log_events.NOT_STARTED
+            if not session.has_logged(first):
+                event.write_to(log, exc_info=first)
             if first is error:
                 raise
             raise first from None

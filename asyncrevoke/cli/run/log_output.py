@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 import structlog
 
-from asyncrevoke.client.printable import LONGEST_MESSAGE, printable, printable_json, printable_lines
+from asyncrevoke.client import log_events
+from asyncrevoke.client.printable import (
+    LONGEST_MESSAGE,
+    named_error,
+    printable,
+    printable_json,
+    printable_lines,
+)
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, ExcInfo, Processor
@@ -70,6 +77,7 @@ class LogOutput:
         self._level = level
         self._format = log_format
         self._shown: list[BaseException] = []
+        self._fatal_errors: list[object] = []
 
     def install(self) -> None:
         """Configure logging. Call it before the import of the application, whose configuration
@@ -107,8 +115,9 @@ class LogOutput:
         logging.captureWarnings(capture=True)
 
     def has_shown(self, error: BaseException) -> bool:
-        """Whether a line had the traceback of this error."""
-        return any(error is shown for shown in self._shown)
+        """Whether a line had this error: its traceback, or its text as a fatal error."""
+        shown = any(error is each for each in self._shown)
+        return shown or printable(named_error(error)) in self._fatal_errors
 
     def _renderers(self) -> list[Processor]:
         # Tracebacks without locals, which may contain records and secrets.
@@ -131,4 +140,7 @@ class LogOutput:
             error = cast("tuple[object, ...]", error)[1]
         if isinstance(error, BaseException):
             self._shown = [*self._shown[-7:], error]
+        text = str(event_dict.get("event", ""))
+        if text == log_events.FATAL_ERROR.name:
+            self._fatal_errors = [*self._fatal_errors[-7:], event_dict.get("error")]
         return event_dict

@@ -95,11 +95,11 @@ def serve(
     except Exception as error:
         if isinstance(error, ConfigError) and not output.has_shown(error):
             raise print_user_error(error, USAGE) from error  # before the consumer ran
-        # The log already has the traceback of a failed handler.
-        brief = output.has_shown(error) or isinstance(error, AsyncRevokeError)
-        log_events.APPLICATION_FAILED.write_to(
-            log(), error=named_error(error), **{} if brief else {"exc_info": error}
-        )
+        if not output.has_shown(error):
+            brief = isinstance(error, AsyncRevokeError)
+            log_events.APPLICATION_FAILED.write_to(
+                log(), error=named_error(error), **{} if brief else {"exc_info": error}
+            )
         raise ServingError(FAILED, error) from error
 
 

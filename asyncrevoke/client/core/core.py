@@ -53,6 +53,7 @@ from asyncrevoke.client.model import (
     Record,
     TopicPartition,
 )
+from asyncrevoke.client.printable import named_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -256,7 +257,7 @@ class Core:
         """Every poll raises the error, and every waiting call fails with it."""
         if self.poller.fatal is None:
             self.poller.fail(error)
-            self.outbox.emit(log_events.FATAL_ERROR, error=str(error))
+            self.outbox.emit(log_events.FATAL_ERROR, error=named_error(error))
         self.committer.waiters.fail(error)
         self.offset_queries.fail_all(error)
         self.assignment.fail_waiting(error)

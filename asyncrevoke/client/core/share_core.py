@@ -27,6 +27,7 @@ from asyncrevoke.client.core.share.session import ShareSession
 from asyncrevoke.client.core.share.state_table import RecordState, RecordTransition
 from asyncrevoke.client.errors import FatalError, TopicAuthorizationError
 from asyncrevoke.client.model import GroupMetadata, Health, TopicPartition
+from asyncrevoke.client.printable import named_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -326,7 +327,7 @@ class ShareCore:
             self._errors.append(error)
         elif self.fatal is None:
             self.fatal = error
-            self.outbox.emit(log_events.FATAL_ERROR, error=str(error))
+            self.outbox.emit(log_events.FATAL_ERROR, error=named_error(error))
         self.outbox.wake()
 
     # --- records ---------------------------------------------------------------------------------

@@ -345,7 +345,7 @@ async def test_a_fenced_worker_ends_all_workers(app: App, tmp_path: Path) -> Non
     try:
         assert await app.ended() == 1
         log = (tmp_path / "log of the first").read_text()
-        assert "FencedInstanceError" in log.partition("application failed")[2]
+        assert "FencedInstanceError" in log.partition("fatal error; consumer stopped")[2]
         assert "restarting it" not in log
     finally:
         second.process.send_signal(signal.SIGTERM)

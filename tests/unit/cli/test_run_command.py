@@ -33,6 +33,26 @@ def make_consumer():
 """
 
 
+UNOPENED = """
+from contextlib import asynccontextmanager
+
+from asyncrevoke import Consumer
+
+
+@asynccontextmanager
+async def resources():
+    raise ConnectionError("no database")
+    yield
+
+
+consumer = Consumer(bootstrap_servers="localhost:1", group_id="billing", resources=resources)
+
+
+@consumer.handler("orders")
+async def bill(order: bytes) -> None: ...
+"""
+
+
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a module with APP in it, in the current folder."""
@@ -149,6 +169,16 @@ def test_as_json_an_error_in_the_app_is_one_object(tmp_path: Path) -> None:
     assert line["application"] == "broken:consumer"
     assert line["level"] == "error"
     assert line["exception"].endswith("ZeroDivisionError: division by zero")
+
+
+def test_an_error_at_the_start_is_shown_once(tmp_path: Path) -> None:
+    (tmp_path / "unopened.py").write_text(UNOPENED)
+    result = run(tmp_path, "unopened:consumer")
+    assert result.returncode == 1, result.stderr
+    assert result.stderr.count("[error") == 1
+    assert "handlers could not be started; consumer stopped" in result.stderr
+    assert result.stderr.count("ConnectionError: no database") == 1
+    assert result.stderr.endswith("ConnectionError: no database\n")
 
 
 @pytest.mark.parametrize("options", [("--workers=2",), ("--workers=1",)])

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from asyncrevoke.client.errors import ConsumerClosedError, IllegalStateError
+from asyncrevoke.client.errors import ConsumerClosedError, FatalError, IllegalStateError
 from asyncrevoke.client.runtime.hooks.application_calls import is_called_by, would_wait
 from asyncrevoke.client.runtime.loop.entering import other_event_loop
 from asyncrevoke.client.runtime.loop.shutdown_deadline import ShutdownDeadline
@@ -139,6 +139,10 @@ class EnteredSession:
             error = handlers.exception()
             return self._driver.error if error is None else error
         return self._driver.error
+
+    def has_logged(self, error: BaseException) -> bool:
+        """Whether this is the fatal error of the consumer, of which the log has a line."""
+        return isinstance(error, FatalError) and error is self.status.snapshot().health.error
 
     @property
     def has_failed(self) -> bool:
