@@ -19,12 +19,14 @@ from rich.progress import Progress, TextColumn
 from asyncrevoke.cli.options.connection_options import Servers
 from asyncrevoke.cli.options.option_groups import ErrorsName, TargetArgument, as_flags, takes
 from asyncrevoke.cli.terminal import FAILED, USAGE, failed_with, print_line
+from asyncrevoke.client.config.inherit import INHERIT
 from asyncrevoke.client.errors import AsyncRevokeError, ConfigError
 from asyncrevoke.client.printable import counted, printable
 from asyncrevoke.replays.target import TargetError, find_consumer
 
 if TYPE_CHECKING:
     from asyncrevoke.client.config import ConsumerConfig
+    from asyncrevoke.replays.opened_handlers import ReplayOrder
     from asyncrevoke.spark.reading.offsets import OffsetRange
     from asyncrevoke.spark.reading.places import Place
     from asyncrevoke.spark.replays.progress import ReplayProgress
@@ -37,6 +39,14 @@ class EngineName(StrEnum):
     DIRECT = "direct"
     SOURCE = "source"
     JVM = "jvm"
+
+
+class OrderName(StrEnum):
+    """Which records are handled in order."""
+
+    KEY = "key"
+    PARTITION = "partition"
+    NONE = "none"
 
 
 class MissingName(StrEnum):
@@ -110,6 +120,9 @@ class RunOptions:
     concurrency: Annotated[
         int | None, typer.Option(help="Concurrent handlers per task. Default: the consumer's.")
     ] = None
+    order_by: Annotated[
+        OrderName | None, typer.Option(help="What is handled in order. Default: the consumer's.")
+    ] = None
     master: Annotated[
         str | None,
         typer.Option(help="Spark's master: local[4], spark://..., k8s://..., or sc://host."),
@@ -145,6 +158,7 @@ class RunOptions:
                     sink=self.out if "://" in self.out else str(Path(self.out).absolute()),
                     run_id=name,
                     concurrency=self.concurrency,
+                    order_by=self._order(),
                     errors=self.errors.value,
                     max_errors=self.max_errors,
                     dead_letters=DeadLetterFilter() if self.dead_letters else None,
@@ -158,6 +172,13 @@ class RunOptions:
             raise typer.Exit(FAILED) from None
         finally:
             spark.stop()
+
+    def _order(self) -> ReplayOrder:
+        if self.order_by is OrderName.KEY:
+            return "key"
+        if self.order_by is OrderName.PARTITION:
+            return "partition"
+        return INHERIT if self.order_by is None else None
 
 
 @takes("running", RunOptions)

@@ -1,23 +1,24 @@
-"""What `asyncrevoke replay --json` and `asyncrevoke handover --json` print; they need no Spark."""
+"""What `asyncrevoke replay` and `asyncrevoke handover` pass on and print; they need no Spark."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from asyncrevoke import TopicPartition
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.spark import handover, replay
+from asyncrevoke.client.config.inherit import INHERIT
+from asyncrevoke.spark import session
 from asyncrevoke.spark.handovers import group_handover
 from asyncrevoke.spark.handovers.group_handover import Handover, OffsetMove
 from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.replays import run
 from asyncrevoke.spark.replays.report import ReplayReport
-
-if TYPE_CHECKING:
-    import pytest
 
 PLAN = Handover("billing", (OffsetMove(TopicPartition("orders", 3), 5, 9, 0, 20),), "Empty", (), 4)
 
@@ -66,3 +67,38 @@ def test_a_replay_is_one_object() -> None:
     assert found["latency"] == {"0.5": 0.001, "1.0": 0.2}
     assert found["ranges"][0]["end"] == 9
     assert found["report"] == "report-r1.html"
+
+
+@pytest.mark.parametrize(
+    ("given", "order"),
+    [
+        (None, INHERIT),
+        (replay.OrderName.KEY, "key"),
+        (replay.OrderName.PARTITION, "partition"),
+        (replay.OrderName.NONE, None),
+    ],
+)
+def test_a_replay_has_the_order_of_its_option(
+    monkeypatch: pytest.MonkeyPatch, given: replay.OrderName | None, order: object
+) -> None:
+    passed: dict[str, object] = {}
+
+    class Session:
+        def stop(self) -> None:
+            pass
+
+    def opened(_master: str | None) -> Session:
+        return Session()
+
+    def is_connected(_spark: object) -> bool:
+        return True
+
+    def recorded(*_given: object, **options: object) -> None:
+        passed.update(options)
+
+    monkeypatch.setattr(session, "open_session", opened)
+    monkeypatch.setattr(session, "is_connected", is_connected)
+    monkeypatch.setattr(run, "replay", recorded)
+    options = replay.RunOptions(out="o", order_by=given)
+    options.run("app:consumer", [], None, Console(quiet=True))
+    assert passed["order_by"] == order
