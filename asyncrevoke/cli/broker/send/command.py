@@ -21,7 +21,7 @@ from asyncrevoke.cli.terminal import (
     print_line,
     print_value,
 )
-from asyncrevoke.client.errors import PublishError
+from asyncrevoke.client.errors import ConfigError, PublishError
 from asyncrevoke.client.printable import counted
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def send(
     Keys and values are written as they are given, without their line ends. Each line is sent when
     it is read, and the command ends when all are acknowledged. It stops at the first line that
     cannot be written; lines that were read with it may be written. The exit code is 0 if all
-    records are acknowledged, 1 if one is not, 2 if an option or a line is wrong.
+    records are acknowledged, 1 if one is not, 2 if an option or a line is wrong or there is none.
 
     Example: `asyncrevoke send orders --key c1 --value '{"id": 1}'`
     """
@@ -110,6 +110,8 @@ def send(
                     sent += runner.run(_send(producer, topic, lines, headers, records, writing))
             finally:
                 runner.run(_close(producer))
+        if not sent:
+            raise ConfigError(f"{records.source} has no lines: nothing was sent")
         if not writing.as_json and not records.is_one_record:
             print_line(Console(), f"{counted(sent, 'record')} sent to {topic}")
 

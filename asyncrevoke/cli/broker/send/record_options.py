@@ -67,6 +67,11 @@ class RecordOptions:
         """Whether the options are of one record."""
         return self.value is not None or self.tombstone or self.whole_file
 
+    @property
+    def source(self) -> str:
+        """Where lines come from, for messages."""
+        return "standard input" if self.file is None else str(self.file)
+
     @contextmanager
     def opened(self) -> Generator[Iterable[list[RecordLine]]]:
         """The records, as soon as there are some. Raises ConfigError, also while they are read, and

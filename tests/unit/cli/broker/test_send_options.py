@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.timeout(30)
         (["--key-separator", ""], "must not be empty"),
         (["--value", "v", "--header", "h"], "--header 'h' is not NAME=VALUE"),
         (["--file", "missing"], "missing"),
+        ([], "standard input has no lines: nothing was sent"),
+        (["--file", os.devnull], f"{os.devnull} has no lines: nothing was sent"),
         (["--value", "v", "--timeout", "0"], "request_timeout"),
         (["--value", "v", "--sasl-mechanism", "OAUTHBEARER"], "needs a token"),
     ],
