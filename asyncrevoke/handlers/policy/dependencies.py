@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -> bool:
     """Whether a parameter is marked with ``Depends``, and so receives the result of a function.
 
-    Raises ConfigError for a parameter that has only FastAPI's ``Depends``, which is for requests. A
-    type ``Annotated`` with both works for requests and for handlers.
+    Raises ConfigError for a parameter that has only FastAPI's ``Depends``, which is for requests,
+    and for one of FastStream's ``Context``. A type ``Annotated`` with both ``Depends`` works for
+    requests and for handlers.
     """
     marks = (parameter.default, *metadata(annotation))
     # No parameter is marked unless the module is loaded.
@@ -34,6 +35,12 @@ def is_dependency(parameter: inspect.Parameter, annotation: object, name: str) -
             raise ConfigError(
                 f"parameter {parameter.name} of {name} has the Depends of FastAPI, which is for "
                 "requests: use `from asyncrevoke import Depends`"
+            )
+        if module == "faststream":
+            raise ConfigError(
+                f"parameter {parameter.name} of {name} has the {type(mark).__name__} of FastStream:"
+                " take it out, and annotate a parameter HandlerContext, which has the log and the "
+                "state, or Record, which has the key and the headers"
             )
     return False
 

@@ -176,12 +176,19 @@ async def wants_too_much(customer: str) -> str:
 async def wants_rest(*rest: str) -> None: ...
 
 
+class Context:
+    """As FastStream's: ``broker: Broker = Context()``."""
+
+    __module__ = "faststream.utils.context.types"
+
+
 @pytest.mark.parametrize(
     ("dependency", "says"),
     [
         (Depends(wants_too_much), "has the parameter customer"),
         (Depends(wants_rest), r"takes \*rest"),
         (fastapi.Depends(shop), "the Depends of FastAPI"),
+        (Context(), "the Context of FastStream: take it out, and annotate a .* HandlerContext"),
     ],
 )
 def test_dependencies_that_cannot_be_called_are_a_config_error(dependency: Any, says: str) -> None:
