@@ -18,7 +18,7 @@ from asyncrevoke.client.errors import (
     RequestTimeoutError,
 )
 from asyncrevoke.client.model import PollResult, Record, TopicPartition
-from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.printable import shown_option, some_names
 from asyncrevoke.client.runtime.arrow.arrow_options import ArrowOptions
 from asyncrevoke.client.runtime.session.partition_calls import to_timestamp
 from asyncrevoke.replays.ranges.range_consumer import RangeConsumer, consumer_of
@@ -99,6 +99,13 @@ class TopicReader:
         self._times: dict[TopicPartition, int] = {}
         self._consumer: RangeConsumer | None = None
         self._reader: Reader | None = None
+
+    def __repr__(self) -> str:
+        """The topics, the addresses and the state."""
+        left = "not entered" if not self._ranges else "closed"
+        servers = some_names(self._config.bootstrap_servers)
+        state = left if self._reader is None else "entered"
+        return f"<TopicReader of {some_names(self.topics)} at {servers}: {state}>"
 
     @property
     def ranges(self) -> Mapping[TopicPartition, range]:

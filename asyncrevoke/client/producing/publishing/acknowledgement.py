@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from asyncrevoke.client.printable import error_text, printable
 from asyncrevoke.client.producing.message import Published
 
 if TYPE_CHECKING:
@@ -59,6 +60,17 @@ class Acknowledgement(msgspec.Struct, eq=False):
     def done(self) -> bool:
         """Whether the record is acknowledged, or has failed."""
         return self._offset != _PENDING or self._error is not None
+
+    def __repr__(self) -> str:
+        """The topic, and what has become of the record."""
+        if self._error is not None:
+            state = f"failed: {error_text(self._error)}"
+        elif self._offset == _PENDING:
+            state = "waiting"
+        else:
+            offset = "an unknown offset" if self._offset < 0 else f"offset {self._offset}"
+            state = f"partition {self._partition}, {offset}"
+        return printable(f"<Acknowledgement of a record for {self.topic}: {state}>")
 
     def __await__(self) -> Generator[object, None, Published]:
         if not self.done():

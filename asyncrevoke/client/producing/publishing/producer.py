@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from asyncrevoke.client.config import ConsumerConfig
 from asyncrevoke.client.config.consumer_options import ProducerOptions
+from asyncrevoke.client.config.names import old_producer_name
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.errors import (
     ConfigError,
@@ -16,7 +17,7 @@ from asyncrevoke.client.errors import (
     IllegalStateError,
     PublishError,
 )
-from asyncrevoke.client.printable import shown_option
+from asyncrevoke.client.printable import shown_option, some_names
 from asyncrevoke.client.producing.publishing.acknowledgement import Acknowledgement
 from asyncrevoke.client.producing.publishing.producer_probe import probe
 from asyncrevoke.client.producing.publishing.publisher import Publisher
@@ -140,6 +141,13 @@ class Producer:
         if self._connections is not None or self._publisher is not None:
             raise IllegalStateError("observe() is called before the producer is entered")
         self._observers.append(check_observer(observer))
+
+    def __repr__(self) -> str:
+        """The addresses and the state."""
+        ended = "not entered" if self._connections is None else "closed"
+        servers = some_names(self._config.bootstrap_servers)
+        state = ended if self._publisher is None else "entered"
+        return f"<{type(self).__name__} at {servers}: {state}>"
 
     # --- entering and leaving --------------------------------------------------------------------
 
@@ -340,10 +348,13 @@ def _check(
 ) -> None:
     """Raise ConfigError for an option that a producer does not have, or a wrong value."""
     known = ProducerOptions.__annotations__
-    for name in options:
+    names = ("transactional_id", "transaction_timeout", "buffer_memory", *known)
+    for name, value in options.items():
         if name not in known:
-            names = ", ".join(("transactional_id", "buffer_memory", *known))
-            raise ConfigError(f"Producer has no option {name}: it has {names}")
+            raise ConfigError(
+                old_producer_name(name, value, names)
+                or f"Producer has no option {name}: it has {', '.join(names)}"
+            )
     if transactional_id is not None and not (
         isinstance(transactional_id, str) and transactional_id
     ):

@@ -1,10 +1,16 @@
-"""What ``repr(consumer)`` says."""
+"""What ``repr()`` says of consumers, producers, readers and acknowledgements."""
 
 from __future__ import annotations
 
 import re
 
-from asyncrevoke import BrokerPattern, Consumer, TopicPartition
+import pytest
+from unit.handlers.results.scripted_results_broker import ScriptedResultsBroker
+from unit.producing.publishing.scripted_producer import entered
+
+from asyncrevoke import BrokerPattern, Consumer, Producer, TopicPartition, TopicReader
+from asyncrevoke.client.protocol.messages import ErrorCode
+from asyncrevoke.errors import PublishError
 from asyncrevoke.testing import TestConsumer
 
 
@@ -59,3 +65,33 @@ async def test_the_representation_says_that_a_consumer_is_closed() -> None:
     async with consumer:
         assert repr(consumer).endswith(": entered>")
     assert repr(consumer).endswith(": closed>")
+
+
+async def test_a_producer_names_its_servers_and_its_state() -> None:
+    producer = Producer(bootstrap_servers="a:1,b:2")
+    assert repr(producer) == "<Producer at a:1, b:2: not entered>"
+    async with producer:
+        assert repr(producer) == "<Producer at a:1, b:2: entered>"
+    assert repr(producer) == "<Producer at a:1, b:2: closed>"
+
+
+def test_a_reader_names_its_topics_and_servers() -> None:
+    reader = TopicReader("orders", "mails", bootstrap_servers="a:1")
+    assert repr(reader) == "<TopicReader of orders, mails at a:1: not entered>"
+
+
+async def test_an_acknowledgement_says_what_has_become_of_its_record() -> None:
+    broker = ScriptedResultsBroker()
+    broker.errors = {b"bad": ErrorCode.invalid_record}
+    async with entered(broker) as producer:
+        await producer.publish("orders", b"1")
+        broker.responding.clear()
+        waiting = await producer.publish_soon("orders", b"2")
+        assert repr(waiting) == "<Acknowledgement of a record for orders: waiting>"
+        broker.responding.set()
+        await waiting
+        assert repr(waiting).startswith("<Acknowledgement of a record for orders: partition 0, ")
+        failed = await producer.publish_soon("orders", b"bad")
+        with pytest.raises(PublishError):
+            await failed
+        assert repr(failed).startswith("<Acknowledgement of a record for orders: failed: not publ")
