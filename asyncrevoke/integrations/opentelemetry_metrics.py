@@ -6,7 +6,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from opentelemetry.metrics import Histogram, Meter, MeterProvider, Observation, get_meter_provider
+try:
+    from opentelemetry.metrics import (
+        Histogram,
+        Meter,
+        MeterProvider,
+        Observation,
+        get_meter_provider,
+    )
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"OpenTelemetryMetrics needs {error.name}: pip install 'asyncrevoke[otel]'", name=error.name
+    ) from error
 
 from asyncrevoke.integrations import conventions as names
 from asyncrevoke.integrations.consumer_metrics import Attributes, ConsumerMetrics, Distribution

@@ -7,20 +7,25 @@ from time import time_ns
 from traceback import format_exception
 from typing import TYPE_CHECKING
 
-from opentelemetry import context as contexts
-from opentelemetry.context import Context
-from opentelemetry.propagate import get_global_textmap
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    SpanKind,
-    Status,
-    StatusCode,
-    TracerProvider,
-    get_current_span,
-    get_tracer_provider,
-    set_span_in_context,
-)
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry.context import Context
+    from opentelemetry.propagate import get_global_textmap
+    from opentelemetry.trace import (
+        Link,
+        NonRecordingSpan,
+        SpanKind,
+        Status,
+        StatusCode,
+        TracerProvider,
+        get_current_span,
+        get_tracer_provider,
+        set_span_in_context,
+    )
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"OpenTelemetryTracing needs {error.name}: pip install 'asyncrevoke[otel]'", name=error.name
+    ) from error
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import error_text, reportable

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from asyncrevoke import integrations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,3 +177,28 @@ def test_the_client_loads_no_columns_until_they_are_needed() -> None:
         "import asyncrevoke.replays.ranges.topic_reader, asyncrevoke.handlers.runner"
     )
     assert loaded_by(statement, names) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "sentence"),
+    [
+        (
+            "opentelemetry_tracing",
+            "opentelemetry",
+            "OpenTelemetryTracing needs opentelemetry: pip install 'asyncrevoke[otel]'",
+        ),
+        (
+            "opentelemetry_metrics",
+            "opentelemetry.metrics",
+            "OpenTelemetryMetrics needs opentelemetry.metrics: pip install 'asyncrevoke[otel]'",
+        ),
+    ],
+)
+def test_an_integration_names_the_extra_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, module: str, missing: str, sentence: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    file = Path(integrations.__file__).with_name(f"{module}.py")
+    with pytest.raises(ModuleNotFoundError) as raised:
+        runpy.run_path(str(file))
+    assert str(raised.value) == sentence
