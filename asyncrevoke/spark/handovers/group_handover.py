@@ -10,19 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
-from kio.schema.errors import ErrorCode
-
 from asyncrevoke.client.errors import ConfigError
-from asyncrevoke.client.groups import requests
+from asyncrevoke.client.groups.changes.consumer_offsets import commit_offsets
 from asyncrevoke.client.groups.cluster import GroupsClient
-from asyncrevoke.client.groups.errors import (
-    CoordinatorUnavailableError,
-    NoGroupError,
-    retry_transient_errors,
-)
+from asyncrevoke.client.groups.errors import GroupsError, NoGroupError
 from asyncrevoke.client.groups.observer import committed_offsets, describe_group
 from asyncrevoke.client.model import TopicPartition
-from asyncrevoke.client.protocol.messages import OffsetCommitResponse
 from asyncrevoke.client.runtime.net.single_request import run_blocking
 from asyncrevoke.replays.ranges.range_consumer import consumer_of
 from asyncrevoke.spark.errors import HandoverError
@@ -209,12 +202,6 @@ def _no_kafka(line: str, where: str) -> HandoverError:
 
 
 Source: TypeAlias = "str | Path | Mapping[TopicPartition, int] | Sequence[OffsetRange]"
-
-_RETRIABLE = (
-    ErrorCode.coordinator_load_in_progress,
-    ErrorCode.coordinator_not_available,
-    ErrorCode.not_coordinator,
-)
 
 
 class OffsetMove(NamedTuple):
@@ -420,7 +407,10 @@ async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition,
     async with GroupsClient(config) as cluster:
         # Members may have joined since the plan was made.
         check_committable(plan._replace(members=members_of(await _describe(cluster, plan.group))))
-        await retry_transient_errors(lambda: _commit(cluster, plan.group, offsets))
+        try:
+            await commit_offsets(cluster, plan.group, offsets)
+        except GroupsError as error:
+            raise HandoverError(str(error)) from error
         committed = await committed_offsets(cluster, plan.group)
     wrong = {tp: committed.get(tp) for tp in offsets if committed.get(tp) != offsets[tp]}
     if wrong:
@@ -430,32 +420,3 @@ async def _apply(config: ConsumerConfig, plan: Handover) -> dict[TopicPartition,
             "client commits for it; stop that client and try again"
         )
     return offsets
-
-
-async def _commit(cluster: GroupsClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    node = await cluster.coordinator(group)
-    response = await cluster.send(node, requests.commit(group, offsets), OffsetCommitResponse)
-    errors = {tp: code for tp, code in response.errors if code is not ErrorCode.none}
-    if not errors:
-        return
-    code = next(iter(errors.values()))
-    if code in _RETRIABLE:
-        raise CoordinatorUnavailableError(
-            f"committing for group {group!r}: the broker responds {code.name}"
-        )
-    if code in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
-        raise HandoverError(
-            f"a member has joined group {group!r}, so the broker rejects the commit "
-            f"({code.name}): stop it and try again"
-        )
-    if code in (ErrorCode.group_authorization_failed, ErrorCode.topic_authorization_failed):
-        raise HandoverError(
-            f"this user may not commit for group {group!r} ({code.name}): grant READ on the group "
-            "and on the topic"
-        )
-    failed = ", ".join(f"{tp}: {error.name}" for tp, error in errors.items())
-    done = len(offsets) - len(errors)
-    raise HandoverError(
-        f"the broker has rejected the offsets of {len(errors)} of {len(offsets)} partitions "
-        f"({failed}); {done} were committed"
-    )

@@ -163,8 +163,9 @@ async def test_a_group_with_members_is_rejected_and_they_are_named(
 async def test_the_broker_itself_rejects_what_no_look_has_seen(
     kafka_broker: RunningBroker, kafka_topic: str
 ) -> None:
+    from asyncrevoke.client.groups.changes.consumer_offsets import commit_offsets
     from asyncrevoke.client.groups.cluster import GroupsClient
-    from asyncrevoke.spark.handovers.group_handover import _commit
+    from asyncrevoke.client.groups.errors import GroupsError
     from asyncrevoke.spark.reading.offsets import configured
 
     await fill(kafka_broker, kafka_topic)
@@ -172,8 +173,8 @@ async def test_the_broker_itself_rejects_what_no_look_has_seen(
     async with Consumer(kafka_topic, group_id=kafka_topic, bootstrap_servers=address) as consumer:
         await anext(consumer)
         async with GroupsClient(configured(address)) as cluster:
-            with pytest.raises(HandoverError, match="a member has joined group"):
-                await _commit(cluster, kafka_topic, {TopicPartition(kafka_topic, 0): 4})
+            with pytest.raises(GroupsError, match="has members: stop them first"):
+                await commit_offsets(cluster, kafka_topic, {TopicPartition(kafka_topic, 0): 4})
 
 
 @pytest.mark.parametrize(("offset", "sentence"), [(21, "is beyond the log's end 10"), (0, "")])
