@@ -7,7 +7,6 @@ import logging
 import signal
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +24,7 @@ from asyncrevoke.cli.dead_letters.shown import (
 )
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.option_groups import ErrorsName, TargetArgument, takes
+from asyncrevoke.cli.options.times import to_time
 from asyncrevoke.cli.terminal import (
     FAILED,
     INCONCLUSIVE,
@@ -99,8 +99,8 @@ class FilterOptions:
             origin_topics=frozenset(self.origin_topic or ()),
             origin_partitions=frozenset(self.partition or ()),
             errors=frozenset(self.error or ()),
-            since=_time("--since", self.since),
-            until=_time("--until", self.until),
+            since=to_time("--since", self.since),
+            until=to_time("--until", self.until),
         )
 
 
@@ -417,15 +417,6 @@ def _stop_once(loop: asyncio.AbstractEventLoop, running: Replay) -> None:
 
 
 # --- what is typed -------------------------------------------------------------------
-
-
-def _time(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError) as error:
-        raise ConfigError(f"{option} {text}: write 2026-11-01 or 2026-11-01T08:00+01:00") from error
 
 
 def _place(text: str) -> tuple[int, int]:

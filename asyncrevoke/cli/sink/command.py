@@ -13,6 +13,7 @@ import typer
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.option_groups import takes
+from asyncrevoke.cli.options.times import to_time
 from asyncrevoke.cli.terminal import exit_on_errors
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.runtime.arrow.arrow_options import COLUMNS, ArrowOptions
@@ -44,6 +45,14 @@ class SinkOptions:
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop at the present end of the topic.")
     ] = False
+    since: Annotated[
+        str | None,
+        typer.Option(help="Begin at this time in partitions of which nothing is stored."),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option(help="Stop before this time, or at the present end of the topic."),
+    ] = None
     max_bytes: Annotated[
         int, typer.Option(min=1, help="The size at which a file is complete, in bytes.")
     ] = 128 * 1024 * 1024
@@ -64,18 +73,19 @@ class SinkOptions:
             )
         from asyncrevoke.cli.sink.plan import SinkPlan
         from asyncrevoke.cli.sink.progress import Progress
-        from asyncrevoke.cli.sink.running import Sink
+        from asyncrevoke.cli.sink.running import Period, Sink
 
         columns = ArrowOptions(self.columns.split(","), None, 0.0).columns
         if "://" in folder:
             raise ConfigError(f"{folder} is no local folder: only those are supported")
+        period = Period(to_time("--since", self.since), to_time("--until", self.until))
         store = open_store(Path(folder), topic, columns)
         options = connection.consumer_options(group_id=self.group)
         plan = SinkPlan(self.max_bytes, self.max_wait, together=store.together)
         progress = Progress(folder)
-        running = Sink(topic, columns, store, plan, progress, options)
+        running = Sink(topic, columns, store, plan, progress, options, period)
         try:
-            asyncio.run(running.run(until_end=self.until_end))
+            asyncio.run(running.run(until_end=self.until_end or period.until is not None))
         finally:
             progress.end()
 

@@ -89,10 +89,12 @@ class SinkPlan:
         """The assigned partitions."""
         return frozenset(self._open)
 
-    def assigned(self, partition: TopicPartition, first: int, end: int) -> None:
+    def assigned(
+        self, partition: TopicPartition, first: int, end: int, stop: int | None = None
+    ) -> None:
         """A partition is assigned whose offsets before ``first`` are stored, and whose log ends at
-        ``end``. What was open before is dropped. Raises StorageError if more is stored than the log
-        has had."""
+        ``end``; it is read up to ``stop``, by default up to that end. What was open before is
+        dropped. Raises StorageError if more is stored than the log has had."""
         self._open.pop(partition, None)
         if first > end:
             raise StorageError(
@@ -100,7 +102,7 @@ class SinkPlan:
                 "created again, or truncated; choose another folder"
             )
         # One that has read to its end, and comes back, need not be read to a later one.
-        self._ends.setdefault(partition, end)
+        self._ends.setdefault(partition, end if stop is None else stop)
         self._open[partition] = OpenFile(partition, first, first)
 
     def released(self, partition: TopicPartition) -> None:

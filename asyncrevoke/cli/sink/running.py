@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from asyncrevoke.cli.sink.plan import StorageError
 from asyncrevoke.cli.sink.row_runs import rows_by_partition
@@ -21,7 +21,8 @@ from asyncrevoke.client.runtime.loop.signals import DrainOnSignals
 from asyncrevoke.consumer import Consumer, RebalanceListener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from asyncrevoke.cli.sink.parquet_file import ParquetFile
     from asyncrevoke.cli.sink.plan import OpenFile, SinkPlan
@@ -49,8 +50,16 @@ class _Writing:
         self.file: ParquetFile | None = None
 
 
+class Period(NamedTuple):
+    """The times of the records to store, ``until`` excluded; None: no limit."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
 class Sink(RebalanceListener):
-    """Stores the records of a topic. Positions come from the lake, not from committed offsets.
+    """Stores the records of a topic. Positions come from the lake, not from committed offsets; of a
+    partition of which nothing is stored, reading begins at the period.
 
     Offsets are committed after their records are stored, for tools that show the lag: of a
     partition of which all is stored the present position, which is also after markers of
@@ -65,12 +74,16 @@ class Sink(RebalanceListener):
         plan: SinkPlan,
         progress: Progress,
         options: ConsumerOptions,
+        period: Period,
     ) -> None:
         self._topic = topic
         self._columns = list(columns)
         self._store = store
         self._plan = plan
         self._progress = progress
+        self._period = period
+        # Where the period ends, by the number of the partition.
+        self._stops: dict[int, int] = {}
         options = {**options, "commit_mode": "manual", "isolation_level": "read_committed"}
         self._consumer = Consumer(listener=self, **options)
         # By the identity of the open file, which belongs to one assignment.
@@ -105,20 +118,39 @@ class Sink(RebalanceListener):
         """Continue where the stored records end."""
         begins = await self._consumer.beginning_offsets(*assigned)
         ends = await self._consumer.end_offsets(*assigned)
+        since, until = await self._offsets_at_period(assigned, ends)
         for partition in sorted(assigned):
             first = await _on_disk(self._store.stored, partition)
             self._drop(partition)
             begin = begins[partition]
-            self._plan.assigned(partition, first, ends[partition])
+            stop = until.get(partition)
+            self._plan.assigned(partition, first, ends[partition], stop)
+            if stop is not None:
+                self._stops[partition.partition] = stop
+            start = begin if first else max(begin, since.get(partition, begin))
             if 0 < first < begin:
                 self._progress.say(
                     f"{partition}: offsets {first} to {begin - 1} were deleted from the topic "
                     "before they were stored"
                 )
             try:
-                self._consumer.seek(partition, max(first, begin))
+                self._consumer.seek(partition, max(first, start))
             except IllegalStateError:
                 self._drop(partition)  # it is being revoked, or lost
+
+    async def _offsets_at_period(
+        self, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
+    ) -> list[dict[TopicPartition, int]]:
+        """Where the period begins and ends in each partition; empty without a limit."""
+        found: list[dict[TopicPartition, int]] = []
+        for time in self._period:
+            at = {}
+            if time is not None:
+                at = await self._consumer.offsets_for_times(dict.fromkeys(partitions, time))
+            found.append(
+                {tp: ends[tp] if first is None else first.offset for tp, first in at.items()}
+            )
+        return found
 
     def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
         """Drop what is open. Of a revoked partition all is stored; of a lost one some may not be,
@@ -187,7 +219,7 @@ class Sink(RebalanceListener):
     async def _add(self, records: ArrowRecordBatch) -> None:
         added: list[OpenFile] = []
         unknown: list[TopicPartition] = []
-        for run in rows_by_partition(records, self._columns):
+        for run in rows_by_partition(records, self._columns, self._stops):
             partition = TopicPartition(self._topic, run.partition)
             position = self._consumer.position(partition)
             if position is None or position <= run.last:
@@ -263,13 +295,16 @@ class Sink(RebalanceListener):
 
     async def _commit_positions(self) -> None:
         """Commit the positions in partitions of which all is stored."""
-        files = {each: self._plan.file(each) for each in self._consumer.assignment()}
-        stored = {
-            partition: at
-            for partition, at in self._positions().items()
-            if (file := files.get(partition)) is not None and not file.rows
-            if at != self._committed.get(partition)
-        }
+        stored: dict[TopicPartition, int] = {}
+        positions, owned = self._positions(), self._consumer.assignment()
+        for partition, at in positions.items():
+            file = self._plan.file(partition)
+            if file is None or file.rows or partition not in owned:
+                continue
+            stop = self._stops.get(partition.partition, at)
+            reached = min(at, max(stop, file.first))
+            if reached != self._committed.get(partition):
+                stored[partition] = reached
         # The records are stored: the next owner continues after them whatever is committed.
         with suppress(PartitionLostError):
             if stored:

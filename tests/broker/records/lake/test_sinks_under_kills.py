@@ -210,6 +210,29 @@ async def test_a_sink_that_has_stored_all_has_no_lag_after_the_markers_of_transa
 
 
 @pytest.mark.kafka_topic(partitions=1)
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+async def test_a_sink_of_a_period_stores_its_records_and_the_next_one_continues(lake: Lake) -> None:
+    async with Producer(bootstrap_servers=lake.address) as producer:
+        for minute in range(20):
+            at = 1_700_000_000_000 + 60_000 * minute
+            await producer.publish(lake.topic, b"%d" % minute, timestamp=at)
+    period = ("--since", "2023-11-14T22:18:20+00:00", "--until", "2023-11-14T22:23:20+00:00")
+    await lake.ends(lake.start(*period), 0)
+    assert sorted(offset for _, offset, _, _ in lake.rows()) == [5, 6, 7, 8, 9]
+    async with Consumer(bootstrap_servers=lake.address, group_id=f"{lake.topic}-lake") as consumer:
+        (committed,) = (await consumer.committed((lake.topic, 0))).values()
+        assert committed is not None
+        assert committed.offset == 10
+    await lake.ends(lake.start("--until-end"), 0)
+    await lake.ends(lake.start(*period), 0)
+    assert sorted(offset for _, offset, _, _ in lake.rows()) == list(range(5, 20))
+    async with Consumer(bootstrap_servers=lake.address, group_id=f"{lake.topic}-lake") as consumer:
+        (committed,) = (await consumer.committed((lake.topic, 0))).values()
+        assert committed is not None
+        assert committed.offset == 20, "as the lake has it"
+
+
+@pytest.mark.kafka_topic(partitions=1)
 async def test_records_before_one_that_cannot_be_read_are_stored(lake: Lake) -> None:
     spoiled = raw_batch(
         record(0, value=b"first"), record(1, headers=[(b"\xff", b"")]), record(2, value=b"third")
