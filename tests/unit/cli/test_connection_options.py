@@ -66,6 +66,7 @@ def test_every_command_that_connects_has_all_options_of_a_connection() -> None:
         "topics delete",
         "topics describe",
         "topics list",
+        "topics read",
     }
     for name in connecting - AS_THE_APPLICATION:
         assert SHARED - found[name] == set(), name
