@@ -95,7 +95,7 @@ class Consumer(SubscriptionCalls, RecordCalls, PartitionCalls, StatusCalls):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._config = ConsumerConfig.from_options(**options)
-        # Before a loop runs.
+        self._load_parser()  # before a loop runs, like these imports
         from asyncrevoke.client.runtime.session.open_session import open_session
 
         self._open_session = open_session

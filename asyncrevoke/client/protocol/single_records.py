@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aiokafka.record.default_records import DefaultRecordBatch
-
 from asyncrevoke.client.protocol.content_limits import (
     MAX_ADDED_HEADERS,
     MAX_RECORD_HEADERS,
     too_many_headers,
 )
+from asyncrevoke.client.protocol.dependencies.parser import batch_class
 from asyncrevoke.client.protocol.unpacking import BATCH_HEADER_SIZE, COUNT_AT
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ def parser(data: bytes) -> DefaultRecordBatchProtocol:
     not so if the last byte continues a number.
     """
     if data[-1] < _CONTINUES:
-        return DefaultRecordBatch(data)
-    return DefaultRecordBatch(memoryview(data + _ZEROS)[: len(data)])
+        return batch_class()(data)
+    return batch_class()(memoryview(data + _ZEROS)[: len(data)])
 
 
 def pieces(data: bytes) -> Iterator[bytes]:

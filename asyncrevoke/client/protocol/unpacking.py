@@ -2,7 +2,8 @@
 
 A batch of a few kilobytes may decompress to gigabytes. So the frames are walked first: each block
 declares its size, or its format limits it. gzip declares its size in its last four bytes only,
-which may be wrong; decompression stops at that size.
+which may be wrong; decompression stops at that size. The codecs are aiokafka's: see
+``dependencies/parser.py`` for when they are imported.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from __future__ import annotations
 import struct
 import zlib
 from typing import TYPE_CHECKING, Final
-
-from aiokafka.codec import lz4_decode, snappy_decode, zstd_decode
 
 from asyncrevoke.client.protocol.content_limits import PartCount
 
@@ -62,7 +61,23 @@ def declared_size(data: bytes, start: int) -> int:
 def unpack_snappy(data: memoryview) -> bytes:
     """The decompressed data, after ``declared_size`` has checked it. Raises what the codec raises
     for invalid data."""
+    from aiokafka.codec import snappy_decode
+
     return b"".join(snappy_decode(data[first:end]) for first, end in _blocks(data, 0))
+
+
+def _unpack_lz4(data: memoryview) -> bytes:
+    from aiokafka.codec import lz4_decode
+
+    decoded: bytes = lz4_decode(data)
+    return decoded
+
+
+def _unpack_zstd(data: memoryview) -> bytes:
+    from aiokafka.codec import zstd_decode
+
+    decoded: bytes = zstd_decode(data)
+    return decoded
 
 
 def _blocks(data: bytes | memoryview, start: int) -> Iterator[tuple[int, int]]:
@@ -275,6 +290,6 @@ def _frame(batch: bytes, position: int) -> tuple[int, int]:
 
 _CODECS: Final[dict[int, tuple[Callable[[bytes, int], int], Callable[[memoryview], bytes]]]] = {
     2: (declared_size, unpack_snappy),
-    3: (_lz4_size, lz4_decode),
-    4: (_zstd_size, zstd_decode),
+    3: (_lz4_size, _unpack_lz4),
+    4: (_zstd_size, _unpack_zstd),
 }

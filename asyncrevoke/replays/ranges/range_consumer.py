@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 class RangeConsumer(Consumer):
     """A consumer without a group."""
 
+    def _load_parser(self) -> None:
+        """Do nothing: many only describe topics, and none has heartbeats that an import delays."""
+
     async def describe_topics(
         self, topics: Iterable[str] | None = None
     ) -> Mapping[str, TopicDescription]:

@@ -135,7 +135,27 @@ def test_the_source_of_spark_loads_no_client_and_no_columns() -> None:
 def test_planning_in_spark_loads_nothing_that_only_tasks_need() -> None:
     pytest.importorskip("pyspark")
     names = ["numpy", "pandas", "pyarrow", "asyncrevoke.replays.opened_handlers"]
-    assert loaded_by("import asyncrevoke.spark.source.table_reader", names) == []
+    names += ["aiokafka", "asyncrevoke.client.groups.requests"]
+    planning = """
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.replays.ranges.range_consumer import consumer_of
+import asyncrevoke.spark.source.table_reader, asyncrevoke.spark.reading.log_bounds
+consumer_of(ConsumerConfig())
+"""
+    assert loaded_by(planning, names) == []
+
+
+def test_columns_of_uncompressed_batches_are_read_without_another_client() -> None:
+    pytest.importorskip("pyspark")
+    pytest.importorskip("numpy")
+    reading = """
+from asyncrevoke.client.config import ConsumerConfig
+from asyncrevoke.spark.reading.offsets import OffsetRange
+from asyncrevoke.spark.reading.range_reader import BatchReader
+import asyncrevoke.client.columns.batch_columns
+BatchReader(ConsumerConfig(), [OffsetRange("orders", 0, 0, 1)])
+"""
+    assert loaded_by(reading, ["aiokafka", "numpy"]) == ["numpy"]
 
 
 @pytest.mark.parametrize("module", ["handlers.host", "handlers.dead_letters.producer"])

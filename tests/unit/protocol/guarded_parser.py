@@ -81,7 +81,7 @@ def main() -> None:
     def guarded(data: bytes | memoryview) -> DefaultRecordBatchProtocol:
         return DefaultRecordBatch(memory.hold(data))
 
-    setattr(single_records, "DefaultRecordBatch", guarded)  # noqa: B010 - a type, to mypy
+    setattr(single_records, "batch_class", lambda: guarded)  # noqa: B010 - a type, to mypy
     rejected = 0
     for data in cut_batches():
         (batch,) = decode_batches(fetched(sealed(data)), read_committed=False)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from asyncrevoke.client.errors import ConfigError, ConsumerClosedError, PartitionLostError
 from asyncrevoke.client.model import OffsetAndMetadata, PollResult, Record, TopicPartition
+from asyncrevoke.client.protocol.dependencies import parser
 from asyncrevoke.client.runtime.session.partition_calls import (
     Partition,
     SessionCalls,
@@ -26,6 +27,10 @@ class RecordCalls(SessionCalls):
     """Methods of a consumer about records."""
 
     _config: ConsumerConfig
+
+    def _load_parser(self) -> None:
+        """Import what parses records, so that the event loop does not wait for it later."""
+        parser.load()
 
     def _reading(self) -> Session:
         raise NotImplementedError
