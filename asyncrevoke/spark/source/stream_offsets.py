@@ -135,9 +135,11 @@ def find_loss(
     unselected: list[str] = []
     topics: set[str] = set()
     partitions: set[TopicPartition] = set()
+    by_topic: dict[str, dict[int, int]] = {name: {} for name in start.topic_ids}
+    for tp, offset in start.offsets.items():
+        by_topic[tp.topic][tp.partition] = offset
     for name, topic_id in sorted(start.topic_ids.items()):
-        now = log.topic_ids.get(name)
-        at = {tp.partition: offset for tp, offset in start.offsets.items() if tp.topic == name}
+        now, at = log.topic_ids.get(name), by_topic[name]
         if name not in log.topic_ids:
             topics.add(name)
             if selection is not None and not selection.selects_any_of(name):

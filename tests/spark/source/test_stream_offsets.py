@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections import UserDict
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +18,9 @@ from asyncrevoke.spark.source.stream_offsets import (
     count_between,
     find_loss,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import ItemsView
 
 FIRST_ID, SECOND_ID = "xtzWWN4bTjitpL3kfd9s5g", "5ZBzWTRuQvWPXJYyJ6p1hA"
 
@@ -122,6 +127,24 @@ def test_nothing_is_lost_while_topic_and_offsets_are_those_of_the_log() -> None:
         loss = find_loss(start, log({0: 3}))
         check_no_loss(loss)
         assert loss.apply(start) == start
+
+
+def test_the_offsets_of_many_topics_are_looked_through_as_often_as_those_of_one() -> None:
+    class Counted(UserDict[TopicPartition, int]):
+        times = 0
+
+        def items(self) -> ItemsView[TopicPartition, int]:
+            self.times += 1
+            return super().items()
+
+    times: list[int] = []
+    for count in (1, 50):
+        names = [f"orders-{number}" for number in range(count)]
+        given = Counted({TopicPartition(name, 0): 3 for name in names})
+        ids = dict.fromkeys(names, "an id")
+        find_loss(StreamOffsets(ids, given), LogBounds(ids, dict.fromkeys(given, 0), dict(given)))
+        times.append(given.times)
+    assert times[0] == times[1]
 
 
 def test_a_broker_without_topic_ids_is_believed() -> None:
