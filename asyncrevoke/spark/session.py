@@ -28,8 +28,13 @@ _OLDEST = (4, 2)
 _FIRST_UNTESTED = (4, 4)
 # The versions of Java that Spark 4 supports.
 _JAVAS = range(17, 22)
-_EXTRA = "pip install 'asyncrevoke[spark]'"
+_EXTRA_NAME = "asyncrevoke[spark]"
+_EXTRA = f"pip install '{_EXTRA_NAME}'"
 _CONNECT_EXTRA = "pip install 'asyncrevoke[spark-connect]'"
+# What a task imports and users' code does not bring along.
+_LACKS = re.compile(
+    r"^ModuleNotFoundError: No module named '(asyncrevoke|pyarrow|duckdb)\b", re.MULTILINE
+)
 # What a client of Spark Connect imports.
 _CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 
@@ -158,14 +163,18 @@ def message_of_task_error(
     known: Sequence[type[AsyncRevokeError]] = (DataLossError, StalledReadError),
     other: type[AsyncRevokeError] = ReplayError,
 ) -> AsyncRevokeError | None:
-    """The error of this library that failed a task, without Spark's stack trace; None for any other
-    error. The message begins with ``where``. Errors of classes that are not ``known`` become
-    ``other``."""
+    """The error of this library that failed a task, without Spark's stack trace, or SparkSetupError
+    if the Python of a worker lacks a package; None for any other error. The message begins with
+    ``where``. Errors of classes that are not ``known`` become ``other``."""
     found = re.findall(
         r"^(?:.*?)asyncrevoke\.(?:\w+\.)?errors\.(\w+): (.+)$", str(error), re.MULTILINE
     )
     if not found:
-        return None
+        lacks = _LACKS.search(str(error))
+        return lacks and SparkSetupError(
+            f"{where}: the Python of a worker has no package {lacks[1]}: install {_EXTRA_NAME} "
+            "there, or send a packed environment"
+        )
     name, sentence = found[-1]
     kind = next((candidate for candidate in known if candidate.__name__ == name), other)
     return kind(f"{where}: {sentence.strip()}")

@@ -191,6 +191,18 @@ def test_the_sentence_of_a_task_is_found_among_the_frames_of_spark() -> None:
     assert message_of_task_error(ValueError("java.lang.OutOfMemoryError: heap"), "run july") is None
 
 
+def test_a_worker_without_the_package_is_an_error_that_says_where_to_install_it() -> None:
+    text = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        "ModuleNotFoundError: No module named 'asyncrevoke'"
+    )
+    told = message_of_task_error(ValueError(text), "run july")
+    assert isinstance(told, SparkSetupError)
+    assert str(told).startswith("run july: the Python of a worker has no package asyncrevoke: inst")
+    other = ValueError(text.replace("'asyncrevoke'", "'billing'"))
+    assert message_of_task_error(other, "run july") is None
+
+
 @pytest.mark.parametrize("kind", [DataLossError, StalledReadError])
 def test_errors_that_callers_distinguish_keep_their_kind(kind: type[Exception]) -> None:
     text = f"Traceback ...\nasyncrevoke.spark.errors.{kind.__name__}: orders-0 stands\n"

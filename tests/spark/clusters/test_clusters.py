@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DRIVER = """
 import sys
-from asyncrevoke.spark import open_session, replay, replay_stream, resolve_ranges
+from asyncrevoke.spark import open_session, register, replay, replay_stream, resolve_ranges
 from asyncrevoke.spark.session import is_connected
 master, address, topic, folder, app = sys.argv[1:]
 if master == "connect":
@@ -44,6 +44,28 @@ query = replay_stream(
 )
 query.awaitTermination()
 print("STREAM", spark.read.parquet(f"{folder}/stream").count())
+
+def same(batches):
+    yield from batches
+
+register(spark)
+reader = spark.read.format("asyncrevoke").option("bootstrap_servers", address)
+table = reader.option("topic", topic).load()
+# All tasks of a barrier stage run at the same time.
+barrier = table.select("key", "value").mapInArrow(same, "key binary, value binary", barrier=True)
+writer = barrier.write.format("asyncrevoke").option("bootstrap_servers", address)
+writer.option("topic", f"{topic}-copy").mode("append").save()
+copy = reader.option("topic", f"{topic}-copy")
+query = (
+    spark.readStream.format("asyncrevoke").option("bootstrap_servers", address)
+    .option("topic", f"{topic}-copy").load().select("value")
+    .writeStream.format("asyncrevoke").option("bootstrap_servers", address)
+    .option("topic", f"{topic}-copy-of-copy").option("checkpointLocation", f"{folder}/copies")
+    .trigger(availableNow=True).start()
+)
+query.awaitTermination()
+copies = reader.option("topic", f"{topic}-copy-of-copy").load()
+print("COPIED", table.count(), copy.load().count(), copies.select("value").distinct().count())
 spark.stop()
 """
 
@@ -76,10 +98,12 @@ def fill(broker: RunningBroker, topic: str) -> None:
         ),
     ],
 )
-def test_handlers_run_where_their_code_was_only_shipped_to(
+def test_handlers_source_and_sink_run_where_only_their_code_was_sent_to(
     master: str, kafka_broker: RunningBroker, topic: str, tmp_path: Path
 ) -> None:
     fill(kafka_broker, topic)
+    for copy in ("copy", "copy-of-copy"):
+        kafka_broker.create_topic(f"{topic}-{copy}", 2)
     (tmp_path / "driver.py").write_text(DRIVER)
     (tmp_path / "code").mkdir()
     app = tmp_path / "code" / "shipped_app.py"
@@ -90,3 +114,4 @@ def test_handlers_run_where_their_code_was_only_shipped_to(
     told = run(words, environment, tmp_path, 800)
     assert "OUTCOMES {'ok': 200} 200" in told
     assert "STREAM 200" in told
+    assert "COPIED 200 200 200" in told

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-import subprocess
 import sys
-import time
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from spark.clusters.processes import run
+from spark.clusters.standalone import standalone_cluster
 
-pyspark = pytest.importorskip("pyspark", reason="needs the extra spark")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
     from asyncrevoke.broker import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RECORDS = 200
-MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
-REGISTERED = re.compile(r"Successfully registered with master")
 
 # In a task, the process of the executor is the parent of the daemon that has forked this process.
 APP = """
@@ -100,58 +95,9 @@ spark.stop()
 """
 
 
-@contextmanager
-def daemon(folder: Path, *words: str) -> Generator[Path]:
-    """A process of the cluster; the file of what it prints."""
-    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    log = folder / f"{words[0].rpartition('.')[2]}-{words[-1]}.log".replace("/", "-")
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "NOTES": str(folder)}
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [str(spark_class), *words], env=environment, cwd=folder, stdout=file, stderr=file
-        )
-    try:
-        yield log
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def find(log: Path, wanted: re.Pattern[str]) -> str:
-    """What a process has printed, as soon as it is there."""
-    deadline = time.monotonic() + 120
-    while (found := wanted.search(log.read_text("utf-8", "replace"))) is None:
-        assert time.monotonic() < deadline, log.read_text("utf-8", "replace")[-4000:]
-        time.sleep(0.1)
-    return found[found.re.groups]
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Generator[str]:
-    """The address of a master that has two workers with one core each."""
-    here, anywhere = ("--host", "127.0.0.1"), ("--port", "0", "--webui-port", "0")
-    package = "org.apache.spark.deploy"
-    with ExitStack() as stack:
-        log = stack.enter_context(daemon(tmp_path, f"{package}.master.Master", *here, *anywhere))
-        address = find(log, MASTER)
-        size = ("--cores", "1", "--memory", "1g")
-        logs = [
-            stack.enter_context(
-                daemon(
-                    tmp_path,
-                    f"{package}.worker.Worker",
-                    address,
-                    *here,
-                    *anywhere,
-                    *size,
-                    "--work-dir",
-                    str(tmp_path / f"worker-{number}"),
-                )
-            )
-            for number in range(2)
-        ]
-        for each in logs:
-            find(each, REGISTERED)
+    with standalone_cluster(tmp_path) as address:
         yield address
 
 

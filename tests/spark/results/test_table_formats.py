@@ -1,4 +1,4 @@
-"""Typed results of a replay, written by Spark to tables of Parquet and Delta.
+"""Typed results of a replay in tables of Parquet and Delta, and streams from and to Delta.
 
 The jars of Delta come from Maven; ``tox -e spark`` asks for it. In a process of its
 own: a JVM gets its jars when it starts.
@@ -60,7 +60,7 @@ DRIVER = """
 import sys
 import invoice_app
 from pyspark.sql import SparkSession
-from asyncrevoke.spark import replay, resolve_ranges, result_tables
+from asyncrevoke.spark import register, replay, resolve_ranges, result_tables
 from benchmarks.spark.topic import jars
 
 address, topic, folder = sys.argv[1:]
@@ -97,6 +97,20 @@ for name, table in tables.items():
     runs = dict(sorted(table.groupBy("run_id").count().collect()))
     orders = table.where("run_id = 'november'").selectExpr("sum(result.total)").first()[0]
     print("TABLE", name, runs, orders, dict(table.dtypes)["result"])
+
+register(spark)
+def copy(name, writer, target):
+    writer = writer.options(checkpointLocation=f"{folder}/checkpoints/{name}", **target)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+kafka = {"bootstrap_servers": address}
+for attempt in range(2):
+    source = spark.readStream.format("asyncrevoke").options(topic=topic, **kafka).load()
+    copy("in", source.writeStream.format("delta"), {"path": f"{folder}/rows"})
+    rows = spark.readStream.format("delta").load(f"{folder}/rows").select("key", "value")
+    copy("out", rows.writeStream.format("asyncrevoke"), {"topic": f"{topic}-copy", **kafka})
+written = spark.read.format("asyncrevoke").options(topic=f"{topic}-copy", **kafka).load()
+print("COPIED", written.count(), written.select("value").distinct().count())
 spark.stop()
 """
 
@@ -110,6 +124,7 @@ def test_results_are_written_again_without_repetition_in_each_format(
                 await producer.send(topic, b"%d" % n, partition=n % 2)
 
     asyncio.run(produce())
+    kafka_broker.create_topic(f"{topic}-copy", 2)
     (tmp_path / "invoice_app.py").write_text(APP)
     (tmp_path / "driver.py").write_text(DRIVER)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), str(tmp_path)])}
@@ -120,3 +135,4 @@ def test_results_are_written_again_without_repetition_in_each_format(
     kind = "struct<order:bigint,total:double,lines:array<string>>"
     for name in ("parquet", "delta"):
         assert f"TABLE {name} {counts} {total} {kind}" in told
+    assert f"COPIED {RECORDS} {RECORDS}" in told

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +23,6 @@ from asyncrevoke.spark.handovers.group_handover import handover
 from asyncrevoke.spark.replays.streaming_query import replay_stream
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from asyncrevoke.broker import RunningBroker
@@ -34,11 +34,12 @@ TARGET = "replayed_app:consumer"
 DRIVER = """
 import sys
 from asyncrevoke.spark import open_session, replay_stream
-address, topic, folder = sys.argv[1:]
+address, topic, folder, *trigger = sys.argv[1:]
 spark = open_session("local[2]")
 replay_stream(
     spark, "replayed_app:consumer", topic=topic, checkpoint=f"{folder}/checkpoint",
     sink=f"{folder}/rows", bootstrap_servers=address, max_offsets_per_trigger=200,
+    trigger=trigger[0] if trigger else "availableNow",
 ).awaitTermination()
 spark.stop()
 """
@@ -120,3 +121,33 @@ def test_a_driver_that_is_killed_in_mid_batch_leaves_exact_rows_and_repeated_eff
     assert len(made) == 1000
     assert sum(made.values()) > 1000  # so that the kill has hit a batch
     assert max(made.values()) == 2
+
+
+@pytest.mark.variant
+def test_a_jvm_that_is_killed_between_two_batches_ends_the_driver_and_repeats_no_effect(
+    spark: SparkSession, kafka_broker: RunningBroker, topic: str, notes: Path, tmp_path: Path
+) -> None:
+    fill(kafka_broker, topic, 500)
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    words = [sys.executable, str(script), kafka_broker.bootstrap_servers, topic, str(tmp_path)]
+    commits = tmp_path / "checkpoint" / "commits"
+    with (tmp_path / "log").open("wb") as log:
+        first = subprocess.Popen([*words, "1 hour"], stdout=log, stderr=log, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 400
+            while not (commits / "0").exists():
+                assert first.poll() is None, (tmp_path / "log").read_text()[-2000:]
+                assert time.monotonic() < deadline, (tmp_path / "log").read_text()[-2000:]
+                time.sleep(0.05)
+            (jvm,) = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+            os.kill(int(jvm), signal.SIGKILL)
+            assert first.wait(60) != 0
+        finally:
+            with suppress(ProcessLookupError):  # nothing is left of it
+                os.killpg(first.pid, signal.SIGKILL)
+            first.wait()
+        subprocess.run(words, stdout=log, stderr=log, timeout=400, check=True)
+    rows = spark.read.parquet(str(tmp_path / "rows" / "stream"))
+    assert rows.count() == rows.select("partition", "offset").distinct().count() == 500
+    assert Counter((notes / "effects").read_text().splitlines()).most_common(1)[0][1] == 1
