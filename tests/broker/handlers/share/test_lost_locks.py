@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -111,6 +112,42 @@ async def test_a_restarted_broker_delivers_again_what_was_running(
         assert cancelled == began - ended
         assert set(cancelled.values()) == {1}
         assert await left(broker, topic) == []
+
+
+async def test_a_topic_that_is_deleted_ends_its_calls_and_is_reported_once(
+    broker: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = "deleted"
+    await queue(broker, topic, 4)
+    began, ended, cancelled = (Counter[bytes]() for _ in range(3))
+    deleted = asyncio.Event()
+    consumer = member(broker, topic)
+
+    @consumer.handler(topic)
+    async def handle(value: bytes) -> None:
+        began[value] += 1
+        try:
+            await (deleted.wait() if value in (b"0", b"1") else asyncio.sleep(60))
+        except asyncio.CancelledError:
+            cancelled[value] += 1
+            raise
+        ended[value] += 1
+
+    async with consumer, asyncio.timeout(60):
+        await until(lambda: len(began) == 4)
+        await asyncio.to_thread(broker.delete_topic, topic)
+        deleted.set()
+        await until(lambda: consumer.health().assigned == 0)
+        health = consumer.health()
+        assert health.in_flight == 0
+        assert health.missing_topics == frozenset((topic,))
+        assert health.share is not None
+        assert health.share.locks_lost == 4
+    # Whether the first two end before the member hears of it is not known.
+    assert ended + cancelled == began == Counter(map(b"%d".__mod__, range(4)))
+    assert {b"2", b"3"} <= set(cancelled)
+    lost = [line for line in caplog.messages if "locks of acquired records are lost" in line]
+    assert sum(int(count) for count in re.findall(r"records=(\d+)", " ".join(lost))) == 4
 
 
 async def test_whole_batches_are_acquired_renewed_and_released(broker: KafkaBroker) -> None:
