@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from itertools import takewhile
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from asyncrevoke.client.errors import ConfigError
@@ -29,6 +30,15 @@ def folder_mode(mode: int) -> int:
     """The permissions of a folder, for files with this mode: users who may read the files may enter
     it."""
     return mode | (mode & 0o444) >> 2
+
+
+def create_folder(path: Path, mode: int) -> list[Path]:
+    """Create a folder and the missing ones above it, unless it exists; ``mode`` is that of its
+    files. Returns the folders that have a new entry: until they are synced, it may be gone after a
+    power failure."""
+    missing = list(takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
+    path.mkdir(folder_mode(mode), parents=True, exist_ok=True)
+    return [folder.parent for folder in missing]
 
 
 def create_file(path: Path, mode: int) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from asyncrevoke.client.errors import ConfigError, FatalError
 from asyncrevoke.client.printable import shown_option
-from asyncrevoke.journal.files import MOST_SEGMENT_BYTES, PRIVATE, folder_mode
+from asyncrevoke.journal.files import MOST_SEGMENT_BYTES, PRIVATE, create_folder, folder_mode
 from asyncrevoke.journal.format.schema import VERSION, Content
 from asyncrevoke.journal.session_id import new_session_id
 
@@ -118,7 +118,7 @@ class Journal:
         now = time.time() if wall_clock is None else wall_clock()
         session = JournalSession(self.path / new_session_id(now))
         try:
-            self.path.mkdir(folder_mode(self._mode), parents=True, exist_ok=True)
+            new_in = create_folder(self.path, self._mode)
             session.folder.mkdir(folder_mode(self._mode))
             lock = session.lock()
             lock.acquire(timeout=0)
@@ -129,6 +129,7 @@ class Journal:
             self._open_writer,
             session,
             group if isinstance(group, str) else None,
+            (self.path, *new_in),
             release=lock.release,
             threaded=wall_clock is None,
         )
@@ -140,6 +141,7 @@ class Journal:
         self,
         session: JournalSession,
         group: str | None,
+        new_in: Sequence[Path],
         fail: Callable[[FatalError], object],
         *,
         release: Callable[[], None],
@@ -154,6 +156,7 @@ class Journal:
             LogFile,
             session,
             group,
+            new_in=new_in,
             segment_bytes=self._segment_bytes,
             segment_seconds=self._segment_seconds,
             keep_frames=ships,

@@ -15,6 +15,7 @@ from asyncrevoke.journal.segments import LOG, JournalSession, Segment, sync_fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 
 # Entries that are encoded at once.
@@ -23,13 +24,15 @@ _ENTRIES = 4096
 
 class LogFile:
     """Appends entries. Used by one thread at a time. With ``keep_frames``, :meth:`take_written`
-    returns the frames of the rows that were written."""
+    returns the frames of the rows that were written. ``new_in`` are the folders that have a new
+    entry, that of the session among them."""
 
     def __init__(
         self,
         session: JournalSession,
         group: str | None,
         *,
+        new_in: Iterable[Path] = (),
         segment_bytes: int,
         segment_seconds: float,
         keep_frames: bool = False,
@@ -50,6 +53,8 @@ class LogFile:
         self._row = 0
         self._dirty = False
         self._begin(None)
+        for folder in new_in:
+            sync_folder(folder)
 
     def _begin(self, previous: bytes | None) -> None:
         self._number += 1

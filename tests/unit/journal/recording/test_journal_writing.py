@@ -17,7 +17,7 @@ from asyncrevoke.journal.format.arrow import pa
 from asyncrevoke.journal.format.columns import ColumnArrays, RowBatch
 from asyncrevoke.journal.format.frames import SegmentHeader, frames, header_frame
 from asyncrevoke.journal.reading import read_journal
-from asyncrevoke.journal.recording import writer
+from asyncrevoke.journal.recording import log_file, writer
 from asyncrevoke.journal.segments import JournalSession, Segment, seal
 
 if TYPE_CHECKING:
@@ -81,6 +81,23 @@ async def test_calls_that_begin_in_one_turn_wait_for_one_sync(
     assert len(synced) == 1
     monkeypatch.undo()
     await member.recorder.aclose()
+
+
+async def test_the_names_of_new_folders_are_synced_before_the_first_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(log_file, "sync_folder", synced.append)
+    path = tmp_path / "of" / "billing"
+    for names in ({tmp_path, path.parent, path}, {path}):
+        synced.clear()
+        member = JournalledMember(path, wall_clock=lambda: START / 1e6)
+        await member.begin()
+        await member.recorder.flush()
+        written = [log.parent for log in logs(path) if log.parent in synced]
+        assert len(written) == 1
+        assert set(synced) == {*names, *written}
+        await member.recorder.aclose()
 
 
 async def test_a_call_that_is_cancelled_leaves_the_sync_to_the_others(tmp_path: Path) -> None:
