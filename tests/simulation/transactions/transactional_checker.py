@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from simulation.transactions.transactional_brokers import TransactionalBrokers
 
     from asyncrevoke.client.core.io.effects import Failed, Replied, Send
-    from asyncrevoke.client.model import OffsetAndMetadata, Record
+    from asyncrevoke.client.model import OffsetAndMetadata, PollResult, Record
 
 _REJECTED_EPOCH: Final = (
     ErrorCode.invalid_producer_epoch.name,
@@ -65,6 +65,9 @@ class TransactionalChecker(InvariantChecker, TransactionEvents):
         self._brokers = brokers
         self._longest = longest
         self._results: list[_Result] = []
+        # In which assignment records of a client's tracker were returned; a position that is set
+        # again has another tracker.
+        self._of_tracker: dict[tuple[int, int], Holding | None] = {}
         # How often the results of each record are visible.
         self._visible: dict[tuple[TopicPartition, int], Counter[int]] = defaultdict(Counter[int])
         # Who has asked for the producer of a transactional id.
@@ -84,12 +87,19 @@ class TransactionalChecker(InvariantChecker, TransactionEvents):
 
     # --- handlers --------------------------------------------------------------------------------
 
+    @override
+    def returned(self, member: SimulatedMember, result: PollResult) -> None:
+        """The step has returned this."""
+        super().returned(member, result)
+        held = self.state.views[member.client].held
+        for partition, records in result.by_partition().items():
+            for record in records:
+                self._of_tracker[member.client, record.tracker_id] = held.get(partition)
+
     def results_of(self, member: SimulatedMember, record: Record) -> list[bytes]:
         """The results that a handler returns for a record, each with a number of its own."""
         partition, values = record.topic_partition, list[bytes]()
-        holding = self.state.views[member.client].held.get(partition)
-        if holding is not None and holding.tracker_id != record.tracker_id:
-            holding = None
+        holding = self._of_tracker[member.client, record.tracker_id]
         for number in range(result_count(record.offset)):
             values.append(str(len(self._results)).encode())
             self._results.append(_Result(partition, record.offset, number, member.client, holding))
