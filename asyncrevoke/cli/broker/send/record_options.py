@@ -108,8 +108,19 @@ class RecordOptions:
             raise ConfigError("--tombstone needs --key")
         if self.whole_file and self.file is None:
             raise ConfigError("--whole-file needs --file")
-        if self.key_separator is not None and (self.key is not None or self.is_one_record):
-            raise ConfigError("--key-separator is for records of lines, and not with --key")
+        if self.key_separator is not None:
+            others = {
+                "--key": self.key,
+                "--value": self.value,
+                "--tombstone": self.tombstone or None,
+                "--whole-file": self.whole_file or None,
+            }
+            given = [name for name, option in others.items() if option is not None]
+            if given:
+                raise ConfigError(
+                    "--key-separator is for a record for each line, with its key in the line: use "
+                    f"it without {' and '.join(given)}"
+                )
         if self.key_separator == "":
             raise ConfigError("--key-separator must not be empty")
 

@@ -20,8 +20,19 @@ pytestmark = pytest.mark.timeout(30)
         (["--tombstone", "--key", "k", "--value", "v"], "use only one of --value and --tombstone"),
         (["--tombstone"], "--tombstone needs --key"),
         (["--whole-file"], "--whole-file needs --file"),
-        (["--key-separator", ":", "--key", "k"], "not with --key"),
-        (["--key-separator", ":", "--value", "v"], "for records of lines"),
+        (
+            ["--key-separator", ":", "--key", "k"],
+            "with its key in the line: use it without --key\n",
+        ),
+        (["--key-separator", ":", "--value", "v"], "use it without --value\n"),
+        (
+            ["--key-separator", ":", "--file", "f", "--whole-file"],
+            "use it without --whole-file\n",
+        ),
+        (
+            ["--key-separator", ":", "--key", "k", "--tombstone"],
+            "use it without --key and --tombstone\n",
+        ),
         (["--key-separator", ""], "must not be empty"),
         (["--value", "v", "--header", "h"], "--header 'h' is not NAME=VALUE"),
         (["--file", "missing"], "missing"),
