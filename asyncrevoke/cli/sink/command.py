@@ -82,12 +82,9 @@ class SinkOptions:
         store = open_store(Path(folder), topic, columns)
         options = connection.consumer_options(group_id=self.group)
         plan = SinkPlan(self.max_bytes, self.max_wait, together=store.together)
-        progress = Progress(folder)
-        running = Sink(topic, columns, store, plan, progress, options, period)
-        try:
+        with Progress(folder) as progress:
+            running = Sink(topic, columns, store, plan, progress, options, period)
             asyncio.run(running.run(until_end=self.until_end or period.until is not None))
-        finally:
-            progress.end()
 
 
 def _run(

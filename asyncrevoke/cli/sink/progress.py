@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from asyncrevoke.client.printable import counted
 
@@ -20,7 +20,8 @@ _IN_FILES: Final = 10.0
 
 
 class Progress:
-    """Counts what was read and stored."""
+    """Counts what was read and stored, and prints it at the end of ``with``. After an error it is
+    printed only if a file was stored or a line was shown before."""
 
     def __init__(self, folder: object) -> None:
         self._folder = folder
@@ -55,9 +56,12 @@ class Progress:
         else:
             self.say(line)
 
-    def end(self) -> None:
-        """Print what was stored."""
-        self.say(f"{self._line()} in {time.monotonic() - self._began:.1f} s")
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None or self._files or self._shown > self._began:
+            self.say(f"{self._line()} in {time.monotonic() - self._began:.1f} s")
 
     def _line(self) -> str:
         return (
