@@ -70,7 +70,8 @@ class Reprocessing:
     ``errors`` is the option of a replay on Spark. ``"record"`` (default): the record's row has the
     error. ``"policy"``: dead letter topics, retry topics and ``on_error`` apply as in a live
     consumer. ``"fail"``: the first error ends the run. ``rows`` is called with the rows of dead
-    letters, in the order in which their handlers end. Raises ConfigError.
+    letters, in the order in which their handlers end; without it, what handlers return is dropped
+    and not encoded. Raises ConfigError.
     """
 
     def __init__(
@@ -98,11 +99,24 @@ class Reprocessing:
         handlers or pauses a partition, and with ``errors="fail"`` the first error of a handler. If
         cancelled, handlers are cancelled too.
         """
-        outcomes = ResultRows(EventLog().of_application(), self._target.failed_as, origins=True)
+        drops_results = self._rows is None
+        outcomes = ResultRows(
+            EventLog().of_application(),
+            self._target.failed_as,
+            origins=True,
+            drops_results=drops_results,
+        )
         async with AsyncExitStack() as stack:
             producer = (lambda: self._letters.producer) if self._target.errors == "policy" else None
             consumer = self._consumer
-            opened = await open_handlers(consumer, consumer.config, self._target, stack, producer)
+            opened = await open_handlers(
+                consumer,
+                consumer.config,
+                self._target,
+                stack,
+                producer,
+                drops_results=drops_results,
+            )
             handling = asyncio.create_task(self._handle(opened, outcomes))
             try:
                 while not handling.done():
@@ -121,7 +135,11 @@ class Reprocessing:
             strict = self._target.errors == "fail"
             async with aclosing(self._letters.records(ranges)) as found:
                 origins = OriginReader(
-                    partial(_next_of, found), self._chosen, opened, outcomes, strict=strict
+                    partial(_next_of, found),
+                    self._chosen,
+                    opened,
+                    outcomes,
+                    strict=strict,
                 )
                 await handle_all(opened, None, origins.read, outcomes)
         finally:

@@ -323,6 +323,13 @@ def inline(handler: Handler) -> Handler:
     return _compiled_again(handler._replace(function=handler.function.inline()), handler.decoder)
 
 
+def without_encoder(handler: Handler) -> Handler:
+    """Return a handler whose results are not encoded by its encoder; others are unchanged."""
+    if handler.encoder is None:
+        return handler
+    return _compiled_again(handler._replace(encoder=None), handler.decoder)
+
+
 def _with_decoder(handler: Handler, decoder: HandlerDecoder | None) -> Handler:
     if decoder is None or handler.decoder is not None:
         return handler

@@ -63,17 +63,23 @@ async def open_handlers(
     target: Target,
     stack: AsyncExitStack,
     producer: Callable[[], RecordProducer] | None,
+    *,
+    drops_results: bool = False,
 ) -> OpenedHandlers:
     """Open the handlers of ``consumer``, which ``target`` names, until ``stack`` is closed.
 
     ``producer`` writes dead letters and records of retry topics; ``errors="policy"`` requires it.
-    Raises ReplayError and ConfigError.
+    With ``drops_results`` no ``encoder`` of a handler is called. Raises ReplayError and
+    ConfigError.
     """
     from asyncrevoke.handlers.dead_letters.producer import DeadLetterProducer
     from asyncrevoke.handlers.execution.runner_context import RunnerContext
+    from asyncrevoke.handlers.registry import without_encoder
 
     registered = checked_router(consumer, target.name)
     router = with_errors(registered, target.errors)
+    if drops_results:
+        router = router.map_handlers(without_encoder)
     log = EventLog().of_application()
     host = consumer.handler_host
     state = await stack.enter_async_context(host.open_resources())

@@ -6,12 +6,14 @@ import asyncio
 import time
 from array import array
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypedDict, cast
 
 import msgspec
 
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.printable import error_text
+from asyncrevoke.client.producing.message import Message
+from asyncrevoke.handlers.decoding.arrow_values import messages_of
 from asyncrevoke.replays.errors import ReplayError
 
 if TYPE_CHECKING:
@@ -59,9 +61,9 @@ class Origin(TypedDict):
 class Row(NamedTuple):
     """One record's row. Times are microseconds since the epoch, None if no handler was called.
 
-    ``attempts`` counts the calls. ``result`` is the handler's result: bytes unchanged, text as
-    UTF-8, all else as JSON, null for None. For a dead letter, ``partition`` and ``offset`` are its
-    place, and ``origin`` is the place of the original record.
+    ``attempts`` counts the calls. ``result`` is the handler's result, or the value of its
+    ``Message``: bytes unchanged, text as UTF-8, all else as JSON, null for None. For a dead letter,
+    ``partition`` and ``offset`` are its place, and ``origin`` is the place of the original record.
     """
 
     partition: int
@@ -115,7 +117,8 @@ class ResultRows:
     ``failed_as`` is the outcome of a record that ``on_error="skip"`` skips. A failure of a record
     is written to its row, not to ``log``. ``errors`` counts the rows with the outcome ``"error"``;
     ``examples`` describes the first ones. ``stopped_at`` is the record whose failure has stopped
-    the handlers. With ``origins`` the records are ``OriginRecord``.
+    the handlers. With ``origins`` the records are ``OriginRecord``. With ``drops_results`` the
+    result of each row is None, and no result is encoded.
     """
 
     def __init__(
@@ -124,9 +127,11 @@ class ResultRows:
         failed_as: Literal["error", "skipped"],
         *,
         origins: bool = False,
+        drops_results: bool = False,
     ) -> None:
         self._log = log
         self._origins = origins
+        self._drops_results = drops_results
         self._failed_as: Outcome = failed_as
         self._calls: dict[tuple[int, int], _Call] = {}
         self._decided: dict[tuple[int, int], Outcome] = {}
@@ -167,6 +172,8 @@ class ResultRows:
             for record in records:
                 calls[place_of(record)] = ended
             raise
+        if self._drops_results:
+            result = None
         ended = _Call(attempt, started, clock() // 1000, result, None)
         for record in records:
             calls[place_of(record)] = ended
@@ -182,7 +189,7 @@ class ResultRows:
         if self._origins:
             return partial(self._call_origin, call)
         self._makes_rows = True
-        clock, calls = self._clock, self._calls
+        clock, calls, drops_results = self._clock, self._calls, self._drops_results
 
         async def timed(record: Record) -> None:
             started = clock()
@@ -194,7 +201,7 @@ class ResultRows:
                 raise
             finished = clock()
             encoded: bytes | None = None
-            if result is not None:
+            if result is not None and not drops_results:
                 try:
                     encoded = encode_result(result)
                 except ReplayError:
@@ -354,17 +361,39 @@ def _with_origin(row: Row, record: Record) -> Row:
     )
 
 
-def encode_result(result: object) -> bytes:
-    """Encode a handler's result. Raises ReplayError."""
+def encode_result(result: object) -> bytes | None:
+    """Encode a handler's result as it would be published: a ``Message`` is its value, and a list is
+    JSON with the values of its elements. Raises ReplayError."""
     if isinstance(result, bytes):
         return result
-    if isinstance(result, str):
-        return result.encode()
+    if isinstance(result, Message):
+        value = cast("Message[object]", result).value
+        return None if value is None else encode_result(value)
     try:
-        return msgspec.json.encode(result)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        if isinstance(result, str):
+            return result.encode()
+        if isinstance(result, bytearray):
+            return bytes(result)
+        return _json.encode(result)
+    except Exception as error:  # serializers of a user's class may raise any
         raise ReplayError(
             f"the handler returned {type(result).__qualname__}, which cannot be written as a "
             f"result ({error}): return None, bytes, str, or what has a form in JSON (numbers, "
-            "lists, dictionaries, dataclasses, msgspec.Structs)"
+            "lists, dictionaries, dataclasses, msgspec.Structs, pydantic models)"
         ) from error
+
+
+def _json_form(value: object) -> object:
+    """What msgspec encodes for a value that it does not know."""
+    if isinstance(value, Message):
+        return cast("Message[object]", value).value
+    to_json = getattr(value, "model_dump_json", None)
+    if callable(to_json):  # a pydantic model
+        return msgspec.Raw(str(to_json()).encode())
+    rows = messages_of(value, "the results of a replay")
+    if rows is not None:
+        return [row.value for row in rows]
+    raise TypeError(f"JSON has no form of {type(value).__qualname__}")
+
+
+_json = msgspec.json.Encoder(enc_hook=_json_form)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pydantic
 import pytest
 
-from asyncrevoke import BatchError, Consumer, HandlerContext, Record, Retry
+from asyncrevoke import BatchError, Consumer, HandlerContext, Message, Record, Retry
+from asyncrevoke.client.columns.arrow import pa
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.client.runtime.hooks.event_log import EventLog
 from asyncrevoke.replays.errors import ReplayError
@@ -181,13 +183,48 @@ async def test_a_partition_that_pauses_ends_a_replay_and_says_why() -> None:
         await run(consumer, [b"x"] * 10, "policy")
 
 
+class Invoice(pydantic.BaseModel):
+    order: int
+
+
 @pytest.mark.parametrize(
-    ("result", "encoded"), [(b"x", b"x"), ("ä", "ä".encode()), ({"a": 1}, b'{"a":1}'), (7, b"7")]
+    ("result", "encoded"),
+    [
+        (b"x", b"x"),
+        (bytearray(b"x"), b"x"),
+        ("ä", "ä".encode()),
+        ({"a": 1}, b'{"a":1}'),
+        (7, b"7"),
+        (Invoice(order=7), b'{"order":7}'),
+        (Message(Invoice(order=7), key="k"), b'{"order":7}'),
+        (Message("text"), b"text"),
+        (Message(None, key="k"), None),
+        ([Invoice(order=7), Message("text"), Message(None)], b'[{"order":7},"text",null]'),
+        (pa.RecordBatch.from_pydict({"value": ["a", None], "n": [1, 2]}), b'["a",null]'),
+    ],
 )
-def test_results_are_bytes_text_or_json(result: object, encoded: bytes) -> None:
+def test_results_that_are_published_have_a_form_in_rows(
+    result: object, encoded: bytes | None
+) -> None:
     assert encode_result(result) == encoded
 
 
-def test_a_result_without_a_form_gets_a_sentence() -> None:
-    with pytest.raises(ReplayError, match=r"returned object, which cannot be written .*: return"):
-        encode_result(object())
+@pytest.mark.parametrize(
+    "result", [object(), "\ud800", Message(object()), pa.RecordBatch.from_pydict({"n": [1]})]
+)
+def test_a_result_without_a_form_gets_a_sentence(result: object) -> None:
+    with pytest.raises(ReplayError, match=r"returned .*, which cannot be written .*: return None"):
+        encode_result(result)
+
+
+async def test_a_handler_whose_result_has_no_form_is_called_once() -> None:
+    consumer = Consumer(group_id="g")
+    called: list[bytes] = []
+
+    @consumer.handler("orders", retry=Retry(attempts=3, backoff=0))
+    async def handle(value: bytes) -> object:
+        called.append(value)
+        return "\ud800"
+
+    rows = await run(consumer, [b"x"])
+    assert (rows[0].outcome, rows[0].error_type, called) == ("error", "ResultError", [b"x"])
