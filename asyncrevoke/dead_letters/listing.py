@@ -40,6 +40,19 @@ class NamedRecord(msgspec.Struct):
     why: str
 
 
+class PlannedRecord(msgspec.Struct):
+    """A dead letter that a dry run would send to the topic ``to``, the place of its original
+    record, and the type of its error."""
+
+    partition: int
+    offset: int
+    to: str
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+    error_type: str
+
+
 class Listing(msgspec.Struct):
     """The counts of a dead letter topic.
 

@@ -17,7 +17,7 @@ from asyncrevoke.client.producing.message import PublishedRecord
 from asyncrevoke.client.producing.record_batch import record_bytes
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.errors import DeadLettersError
-from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord
+from asyncrevoke.dead_letters.listing import MAX_NAMED, NamedRecord, PlannedRecord
 from asyncrevoke.dead_letters.replay_journal import ReplayJournal
 from asyncrevoke.dead_letters.stored_dead_letter import (
     NoDeadLetter,
@@ -52,10 +52,10 @@ class ReplayOptions:
     the time of writing as their timestamp, and a header has the original one. With ``"original"``
     they have the original one; a dead letter is not sent if the topic would reject it, or delete it
     by ``retention.ms``. ``limit`` is the most that are sent, ``rate`` the most in a second. A dead
-    letter that was replayed ``max_attempts`` times is not sent again. With ``dry_run`` nothing is
-    sent or written. ``journal`` is a file that has what was sent, by default ``TOPIC.replay.jsonl``
-    in the current folder: what it names is not sent again. What may have been sent before, by a
-    replay that was killed, is sent again only with ``resend_in_doubt``.
+    letter that was replayed ``max_attempts`` times is not sent again. ``journal`` is a file that
+    has what was sent, by default ``TOPIC.replay.jsonl`` in the current folder: what it names is not
+    sent again. What may have been sent before, by a replay that was killed, is sent again only with
+    ``resend_in_doubt``. With ``dry_run`` the journal is read, and nothing is sent or written.
 
     With ``processing="exactly_once"`` dead letters are written in transactions, whose numbers the
     journal and the committed offsets of a group have: another replay with this journal finds out
@@ -100,7 +100,8 @@ class ReplayResult:
     ``read`` of ``total`` offsets are read; ``selected`` dead letters agree with the filter. Of
     these, ``sent`` are acknowledged (with ``dry_run``: would be sent), ``sent_before`` are in the
     journal, and ``not_sent`` are rejected for a reason, as are records that are not dead letters:
-    ``named`` are the first of them. ``error`` says why the replay has ended early.
+    ``named`` are the first of them. ``planned`` are the first ones that a dry run would send.
+    ``error`` says why the replay has ended early.
     """
 
     total: int = 0
@@ -113,12 +114,14 @@ class ReplayResult:
     error: str | None = None
     by_topic: dict[str, int] = field(default_factory=dict)
     named: list[NamedRecord] = field(default_factory=list)
+    planned: list[PlannedRecord] = field(default_factory=list)
 
 
 class Replay:
     """One replay of a dead letter topic, which is entered; ``progress`` gets the result so far.
 
-    Without a journal, another replay sends the same dead letters again.
+    Without a journal, another replay sends the same dead letters again. ``on_new_journal`` gets the
+    path of a journal that has nothing that was sent before, before anything is sent.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class Replay:
         progress: Callable[[ReplayResult], object] | None = None,
         *,
         with_journal: bool = True,
+        on_new_journal: Callable[[Path], object] | None = None,
     ) -> None:
         if options.to == letters.topic:
             raise ConfigError(f"to={options.to}: that is the dead letter topic itself")
@@ -136,7 +140,8 @@ class Replay:
         self._letters = letters
         self._options = options
         self._progress = progress
-        self._with_journal = with_journal and not options.dry_run
+        self._with_journal = with_journal
+        self._on_new_journal = on_new_journal
         self._transactions: ReplayTransactions | None = None
         to = () if options.to is None else (options.to,)
         self._allowed = options.chosen.origin_topics.union(to)
@@ -163,16 +168,20 @@ class Replay:
         # No journal is made for a topic that does not exist.
         await self._letters.ends()
         path = self._options.journal or Path(f"{self._letters.topic}.replay.jsonl")
-        with ReplayJournal(path, self._letters.topic) as journal:
+        dry_run = self._options.dry_run
+        with ReplayJournal(path, self._letters.topic, read_only=dry_run) as journal:
+            if journal.is_new and self._on_new_journal is not None:
+                self._on_new_journal(path.absolute())
             return await self._run(journal)
 
     async def _run(self, journal: ReplayJournal | None) -> ReplayResult:
         ranges = await self._letters.ends()
-        result = self.result
+        result, options = self.result, self._options
         result.total = sum(len(offset_range) for offset_range in ranges.values())
         _check_journal(journal, ranges)
         async with AsyncExitStack() as stack:
-            if journal is not None and self._options.processing == "exactly_once":
+            in_transactions = options.processing == "exactly_once" and not options.dry_run
+            if journal is not None and in_transactions:
                 # Most replays have none.
                 from asyncrevoke.dead_letters.replay_transactions import ReplayTransactions
 
@@ -246,7 +255,8 @@ class Replay:
             if why is None and options.timestamps == "original":
                 why = (await self._limits_of(target)).why_not(letter.original_timestamp)
         elif journal is not None and journal.is_in_transaction(*place):
-            why = "a replay that was killed may have sent it (processing=exactly_once finds out)"
+            why = "a replay that was killed may have sent it (processing=exactly_once finds out"
+            why += ", except in a dry run)" if options.dry_run else ")"
         else:
             why = "an interrupted replay may have sent it (resend_in_doubt=True sends it again)"
         if why is None:
@@ -266,7 +276,7 @@ class Replay:
         letters = letters[: self._left()]
         if self._options.dry_run:
             for letter in letters:
-                self._count(self._target(letter))
+                self._plan(letter)
             return
         await self._keep_rate(len(letters))
         if self._transactions is not None:
@@ -346,6 +356,16 @@ class Replay:
             self.result.error = self.result.error or str(error)
         if journal is not None:
             journal.ended(sent, not_sent)
+
+    def _plan(self, letter: StoredDeadLetter) -> None:
+        """Count a dead letter that would be sent, and keep its place if it is one of the first."""
+        to = self._target(letter)
+        self._count(to)
+        if len(self.result.planned) < MAX_NAMED:
+            place, origin = letter.record, letter[1:4]
+            self.result.planned.append(
+                PlannedRecord(place.partition, place.offset, to, *origin, letter.error_type)
+            )
 
     def _count(self, topic: str) -> None:
         self.result.sent += 1

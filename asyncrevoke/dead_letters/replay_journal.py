@@ -78,12 +78,14 @@ class ReplayJournal:
 
     A replay with an existing file does not send again the dead letters that were sent. Raises
     DeadLettersError if it is the journal of another topic, if it is damaged, or if another process
-    writes to it.
+    writes to it. With ``read_only`` it is read as it is now, also while another process writes to
+    it, and no file is made or changed.
     """
 
-    def __init__(self, path: Path, topic: str) -> None:
+    def __init__(self, path: Path, topic: str, *, read_only: bool = False) -> None:
         self.path = path
         self._topic = topic
+        self._read_only = read_only
         self._file: IO[bytes] | None = None
         self._encoder = msgspec.json.Encoder()
         self._sent: dict[int, array[int]] = {}
@@ -96,17 +98,27 @@ class ReplayJournal:
 
     def __enter__(self) -> Self:
         try:
-            flags = os.O_RDWR | os.O_CREAT | _NO_LINK | _NO_WAIT
-            number = os.open(self.path, flags, 0o600)
+            flags = os.O_RDONLY if self._read_only else os.O_RDWR | os.O_CREAT
+            number = os.open(self.path, flags | _NO_LINK | _NO_WAIT, 0o600)
         except OSError as error:
+            if self._read_only and isinstance(error, FileNotFoundError):
+                return self
             raise DeadLettersError(f"the journal {self.path}: {error.strerror}") from error
         if not stat.S_ISREG(os.fstat(number).st_mode):
             os.close(number)
             raise DeadLettersError(f"the journal {self.path} is not a regular file")
+        if self._read_only:
+            with os.fdopen(number, "rb") as present:
+                self._load(present)
+            return self
         file = self._file = os.fdopen(number, "r+b")
         try:
             _lock(file, self.path)
-            self._load(file)
+            end = self._load(file)
+            file.seek(end)
+            file.truncate()
+            if not end:
+                self._write([_Begun(_VERSION, self._topic)])
         except BaseException:
             self._close()
             raise
@@ -114,6 +126,11 @@ class ReplayJournal:
 
     def __exit__(self, *_: object) -> None:
         self._close()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has no dead letter that was or may have been sent."""
+        return not any(self._sent.values()) and not any(self._in_doubt.values())
 
     def has_sent(self, partition: int, offset: int) -> bool:
         """Whether this dead letter was sent before."""
@@ -216,7 +233,8 @@ class ReplayJournal:
                 f"the journal {self.path} cannot be written: {error.strerror}"
             ) from error
 
-    def _load(self, file: IO[bytes]) -> None:
+    def _load(self, file: IO[bytes]) -> int:
+        """Read the lines. Returns where they end; a crash may have left a part of one after it."""
         decoder = msgspec.json.Decoder(_Line)
         begun = self._encoder.encode(_Begun(_VERSION, self._topic))
         end, first = 0, True
@@ -232,12 +250,9 @@ class ReplayJournal:
             self._take(entry, end, first=first)
             first = False
             end = file.tell()
-        file.seek(end)
-        file.truncate()
         for partition, offsets in self._sent.items():
             self._sent[partition] = array("q", sorted(set(offsets)))
-        if first:
-            self._write([_Begun(_VERSION, self._topic)])
+        return end
 
     def _take(self, entry: _Line, at: int, *, first: bool) -> None:
         match entry:

@@ -128,9 +128,9 @@ class SendingOptions:
             help="For brokers that give no producer id. A lost response may double a record.",
         ),
     ] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = (
-        False
-    )
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list and count what would be sent.")
+    ] = False
     limit: Annotated[int | None, typer.Option(help="Send at most this many.")] = None
     rate: Annotated[float | None, typer.Option(help="Send at most this many per second.")] = None
     max_attempts: Annotated[
@@ -138,7 +138,10 @@ class SendingOptions:
     ] = 3
     journal: Annotated[
         Path | None,
-        typer.Option(help="The file that lists sent dead letters. Default: TOPIC.replay.jsonl."),
+        typer.Option(
+            help="The file that lists sent dead letters. "
+            "Default: TOPIC.replay.jsonl in the current folder."
+        ),
     ] = None
     resend_in_doubt: Annotated[
         bool,
@@ -248,12 +251,12 @@ def replay(
     `--origin-topic` names. They get the time of writing as their timestamp, or with
     `--timestamps original` their own one, if the topic accepts and keeps it.
 
-    To continue an interrupted replay, start it again: its journal lists what was sent. With
-    `--processing exactly_once` it also finds out what a killed replay has sent. SIGINT ends
-    a replay after the records in flight are acknowledged, a second SIGINT ends it at once. The exit
-    code is 0 if all selected dead letters are sent, 1 if a broker or a file has failed or all
-    errors have other names than --error, 2 if an option is wrong, 3 if some were not sent (the
-    reasons are shown), or if it was interrupted.
+    To continue an interrupted replay, start it again with its journal, which lists what was sent;
+    with another journal, all is sent again. With `--processing exactly_once` it also finds out what
+    a killed replay has sent. SIGINT ends a replay after the records in flight are acknowledged, a
+    second SIGINT ends it at once. The exit code is 0 if all selected dead letters are sent, 1 if a
+    broker or a file has failed or all errors have other names than --error, 2 if an option is
+    wrong, 3 if some were not sent (the reasons are shown), or if it was interrupted.
 
     Example: `asyncrevoke dead-letters replay orders.dlq --error TimeoutError --rate 100`
     """
@@ -395,7 +398,14 @@ def _run_replay(letters: DeadLetterTopic, options: ReplayOptions) -> ReplayResul
         def progress(now: ReplayResult) -> None:
             bar.update(task, total=now.total, completed=now.read, description=f"{now.sent} sent")
 
-        running = Replay(letters, options, progress)
+        def on_new_journal(path: Path) -> None:
+            print_line(
+                console,
+                f"new journal {path}: nothing was sent with it before; what was sent with another "
+                "journal counts as not sent",
+            )
+
+        running = Replay(letters, options, progress, on_new_journal=on_new_journal)
         with suppress(KeyboardInterrupt):
             return asyncio.run(_replay(letters, running))
     raise failed_with("interrupted: records in flight may have been sent", INCONCLUSIVE)

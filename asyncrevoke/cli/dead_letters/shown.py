@@ -103,6 +103,12 @@ def print_result(result: ReplayResult, *, dry_run: bool) -> None:
     what = "would be sent" if dry_run else "sent"
     where = ", ".join(f"{count:,} to {topic}" for topic, count in sorted(result.by_topic.items()))
     print(printable(f"{result.sent:,} {what}{f' ({where})' if where else ''}"))
+    for planned in result.planned[:_NAMED]:
+        origin = f"{planned.origin_topic}-{planned.origin_partition} offset {planned.origin_offset}"
+        place = f"{planned.partition}:{planned.offset}"
+        print(printable(f"  {place}: {origin} to {planned.to} ({planned.error_type})"))
+    if result.sent > _NAMED and result.planned:
+        print("  ...")
     if result.sent_before:
         print(f"{result.sent_before:,} sent before")
     if result.stopped:

@@ -92,7 +92,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(kafka: HandlerTopic) ->
     for some in "list", "show", "replay":
         mistyped = command(some, kafka.dead, "--error", "ValueEror")
         assert mistyped.exit_code == 1, mistyped.output
-        assert mistyped.stderr.strip() == (
+        assert mistyped.stderr.splitlines()[-1] == (
             f"error: no dead letter of {kafka.dead} has the error ValueEror: "
             "ValueError (3), KeyError (2)"
         )
@@ -100,6 +100,10 @@ def test_dead_letters_are_listed_shown_and_replayed_once(kafka: HandlerTopic) ->
     assert f"5 would be sent (5 to {kafka.topic})" in dry.stdout
     first = command("replay", kafka.dead, "--error", "KeyError", "--json")
     assert (first.exit_code, json.loads(first.stdout)["sent"]) == (0, 2)
+    assert first.stderr.startswith("new journal ")
+    dry = command("replay", kafka.dead, "--dry-run")
+    assert f"3 would be sent (3 to {kafka.topic})" in dry.stdout
+    assert "2 sent before" in dry.stdout
     again = command("replay", kafka.dead)
     assert again.exit_code == 0, again.output
     assert "3 sent" in again.stdout
