@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from asyncrevoke.dead_letters.errors import DeadLettersError
@@ -29,6 +30,7 @@ class OriginReader:
     ``rejected`` receives records without valid headers of a dead letter, without content, or with
     an original topic that has no handler, or whose handlers do not write to this dead letter topic
     (unless ``chosen`` names that original topic). With ``strict``, these raise DeadLettersError.
+    After ``limit`` original records, none are read or rejected any more.
     """
 
     def __init__(
@@ -39,18 +41,23 @@ class OriginReader:
         rejected: ResultRows,
         *,
         strict: bool = False,
+        limit: int | None = None,
     ) -> None:
         self._read = read
         self._chosen = chosen
         self._opened = opened
         self._rejected = rejected
         self._strict = strict
+        self._left = limit
 
     async def read(self) -> Sequence[Record]:
         """The original records of the next dead letters; none at the end."""
-        while records := await self._read():
+        while self._left != 0 and (records := await self._read()):
             await self._rejected.wait_for_room()
-            origins = [origin for record in records if (origin := self._origin_of(record))]
+            found = (origin for record in records if (origin := self._origin_of(record)))
+            origins = list(islice(found, self._left))
+            if self._left is not None:
+                self._left -= len(origins)
             if origins:
                 return origins
         return ()

@@ -71,7 +71,8 @@ class Reprocessing:
     error. ``"policy"``: dead letter topics, retry topics and ``on_error`` apply as in a live
     consumer. ``"fail"``: the first error ends the run. ``rows`` is called with the rows of dead
     letters, in the order in which their handlers end; without it, what handlers return is dropped
-    and not encoded. Raises ConfigError.
+    and not encoded. ``limit`` is the most dead letters for which handlers are called: the first
+    that each run reads. Raises ConfigError.
     """
 
     def __init__(
@@ -81,14 +82,18 @@ class Reprocessing:
         chosen: DeadLetterFilter | None = None,
         *,
         errors: Errors = "record",
+        limit: int | None = None,
         rows: Callable[[Sequence[Row]], object] | None = None,
     ) -> None:
         if errors not in get_args(Errors):
             raise ConfigError(f'errors={shown_option(errors)}: use "record", "policy" or "fail"')
+        if limit is not None and limit < 1:
+            raise ConfigError(f"limit={limit}: at least 1")
         self._letters = letters
         self._consumer = consumer
         self._chosen = chosen or DeadLetterFilter()
         self._target = Target("the consumer", errors)
+        self._limit = limit
         self._rows = rows
         self.result = ReprocessResult()
 
@@ -140,6 +145,7 @@ class Reprocessing:
                     opened,
                     outcomes,
                     strict=strict,
+                    limit=self._limit,
                 )
                 await handle_all(opened, None, origins.read, outcomes)
         finally:

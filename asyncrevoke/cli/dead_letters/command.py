@@ -295,6 +295,9 @@ def reprocess(
         bool,
         typer.Option("--drop-results", help="Call handlers whose results are not written, too."),
     ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Call handlers for at most this many: the first ones.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Call the handlers of a consumer for the records of dead letters, in this process.
@@ -316,7 +319,8 @@ def reprocess(
     async def run(consumer: Consumer, letters: DeadLetterTopic) -> ReprocessResult:
         chosen = filtered.chosen()
         async with letters:
-            return await Reprocessing(letters, consumer, chosen, errors=errors.value).run()
+            running = Reprocessing(letters, consumer, chosen, errors=errors.value, limit=limit)
+            return await running.run()
 
     with exit_on_errors(TargetError):
         consumer = find_consumer(target)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from asyncrevoke import Consumer, Record
 from asyncrevoke.cli.app import app
 from asyncrevoke.cli.dead_letters import command
+from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.model import TopicPartition
 from asyncrevoke.dead_letters.reprocessing import Reprocessing
 from asyncrevoke.handlers.dead_letters.dead_letter import DeadLetter
@@ -125,6 +126,23 @@ async def test_rows_have_the_models_that_handlers_return_as_json() -> None:
     ]
 
 
+@pytest.mark.parametrize(("limit", "called_for"), [(1, [0]), (2, [0, 2]), (9, [0, 2, 3, 4, 5])])
+async def test_handlers_are_called_for_at_most_the_limit_of_dead_letters(
+    limit: int, called_for: list[int]
+) -> None:
+    called: list[int] = []
+    result = await Reprocessing(LETTERS, billing(called, []), limit=limit).run()
+    assert called == called_for
+    assert result.outcomes["ok"] == len(called_for)
+    # What is rejected before the last of them is listed, too.
+    assert result.failed == (0 if limit == 1 else 1)
+
+
+def test_a_limit_below_one_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="limit=0: at least 1"):
+        Reprocessing(LETTERS, billing([], []), limit=0)
+
+
 APP = """
 from asyncrevoke import Consumer
 from pydantic import BaseModel
@@ -142,7 +160,9 @@ async def bill(order: int) -> Invoice:
 """
 
 
-def test_the_command_drops_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_handles_the_first_dead_letters_and_drops_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def opened(*_: object, **_options: object) -> DeadLetterTopic:
         return LETTERS
 
@@ -150,6 +170,7 @@ def test_the_command_drops_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(command, "_opened", opened)
     arguments = ["dead-letters", "reprocess", "orders.dlq", "app_with_models:consumer"]
-    done = CliRunner().invoke(app, [*arguments, "--drop-results"])
-    assert done.exit_code == 3, "one is no dead letter"
-    assert "6 dead letters: 1 error, 5 ok\n" in done.stdout
+    done = CliRunner().invoke(app, [*arguments, "--drop-results", "--limit", "1"])
+    assert (done.exit_code, done.stdout) == (0, "1 dead letter: 1 ok\n"), done.output
+    wrong = CliRunner().invoke(app, [*arguments, "--drop-results", "--limit", "0"])
+    assert wrong.exit_code == 2
