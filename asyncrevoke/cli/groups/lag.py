@@ -7,10 +7,12 @@ import sys
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from rich.console import Group
 from rich.live import Live
+from rich.text import Text
 
 from asyncrevoke.cli.groups.tables import table
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
@@ -22,15 +24,25 @@ from asyncrevoke.cli.terminal import (
     table_console,
 )
 from asyncrevoke.client.groups.errors import GroupsError, NoGroupError
+from asyncrevoke.client.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
+    from rich.console import RenderableType
     from rich.table import Table
 
     from asyncrevoke.cli.groups.lag_history import LagHistory, TopicLag
     from asyncrevoke.client.config import ConsumerConfig
     from asyncrevoke.client.groups.cluster import GroupsClient
+
+
+class _Look(NamedTuple):
+    """What one look has found, and why there is nothing of the named groups that do not exist."""
+
+    time: datetime
+    lags: Sequence[TopicLag]
+    missing: Mapping[str, NoGroupError]
 
 
 @connects
@@ -42,7 +54,9 @@ def lag(
     watch: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", min=0.5, help="Look again after so many seconds, until Ctrl-C."
+            metavar="SECONDS",
+            min=0.5,
+            help="Look again after so many seconds, at least 0.5, until Ctrl-C.",
         ),
     ] = None,
     connection: ConnectionOptions,
@@ -53,9 +67,10 @@ def lag(
 ) -> None:
     """Show the lag of groups in each topic.
 
-    With --watch, also how many records a second arrive, and how many are committed; a share group
-    commits none. A look that fails is reported, and the next one follows. The exit code is 0 if the
-    lag was shown, 1 if a group does not exist or no broker responds, 2 if an option is wrong.
+    With --watch, each look has its time, and shows how many records a second arrive, and how many
+    are committed; a share group commits none. A group that does not exist is named, and a look that
+    fails is reported; the next look follows. The exit code is 0 if the lag was shown, 1 if a group
+    does not exist (without --watch) or no broker responds, 2 if an option is wrong.
 
     Example: `asyncrevoke groups lag billing --watch 5`
     """
@@ -73,19 +88,11 @@ async def _run(
         await _follow(config, names, watch, _print_json)
     elif watch is None or not sys.stdout.isatty():
         console = table_console(1000)
-        await _follow(
-            config,
-            names,
-            watch,
-            lambda lags: console.print(_table(lags, watch) if lags else "no group has a lag"),
-        )
+        await _follow(config, names, watch, lambda look: console.print(_shown(look, watch)))
     else:
         with Live(console=table_console(1000), auto_refresh=False) as live:
             await _follow(
-                config,
-                names,
-                watch,
-                lambda lags: live.update(_table(lags, watch), refresh=True),
+                config, names, watch, lambda look: live.update(_shown(look, watch), refresh=True)
             )
 
 
@@ -93,56 +100,72 @@ async def _follow(
     config: ConsumerConfig,
     names: Sequence[str],
     watch: float | None,
-    show: Callable[[list[TopicLag]], object],
+    show: Callable[[_Look], object],
 ) -> None:
-    async for lags in _looks(config, names, watch):
-        show(lags)
+    async for look in _looks(config, names, watch):
+        show(look)
 
 
 async def _looks(
     config: ConsumerConfig, names: Sequence[str], watch: float | None
-) -> AsyncGenerator[list[TopicLag], None]:
+) -> AsyncGenerator[_Look, None]:
     from asyncrevoke.cli.groups.lag_history import LagHistory
     from asyncrevoke.client.groups.cluster import GroupsClient
 
     history = LagHistory()
     async with GroupsClient(config) as brokers:
-        yield await _look(brokers, names, history)
+        look = await _look(brokers, names, history)
+        if look.missing and watch is None:
+            raise next(iter(look.missing.values()))
+        yield look
         while watch is not None:
             await asyncio.sleep(watch)
             try:
-                lags = await _look(brokers, names, history)
-            except NoGroupError:
-                raise
+                look = await _look(brokers, names, history)
             except GroupsError as error:
                 print_error(error)
             else:
-                yield lags
+                yield look
 
 
-async def _look(brokers: GroupsClient, names: Sequence[str], history: LagHistory) -> list[TopicLag]:
+async def _look(brokers: GroupsClient, names: Sequence[str], history: LagHistory) -> _Look:
     from asyncrevoke.client.groups.observer import describe_group_of_any_type, list_groups
 
-    found: list[TopicLag] = []
+    lags: list[TopicLag] = []
+    missing: dict[str, NoGroupError] = {}
     for name in names or [group.group for group in await list_groups(brokers)]:
         try:
             group = await describe_group_of_any_type(brokers, name)
-        except NoGroupError:
+        except NoGroupError as error:
+            history.forget(name)
+            # Without names, the group was deleted after it was listed.
             if names:
-                raise
-            continue  # it was deleted meanwhile
-        found += history.look(group, time.monotonic())
-    return found
+                missing[name] = error
+            continue
+        lags += history.look(group, time.monotonic())
+    return _Look(datetime.now(UTC), lags, missing)
 
 
-def _print_json(lags: Sequence[TopicLag]) -> None:
-    print_value({"time": datetime.now(UTC), "lags": lags})
+def _print_json(look: _Look) -> None:
+    print_value({"time": look.time, "lags": look.lags, "missing": list(look.missing)})
     sys.stdout.flush()
 
 
+def _shown(look: _Look, watch: float | None) -> RenderableType:
+    parts: list[RenderableType] = []
+    if watch is not None:
+        parts.append(look.time.isoformat(timespec="seconds"))
+    if look.lags:
+        parts.append(_table(look.lags, watch))
+    elif not look.missing:
+        parts.append("no group has a lag")
+    parts += (Text(printable(f"there is no group {name!r} (yet)")) for name in look.missing)
+    return Group(*parts)
+
+
 def _table(lags: Iterable[TopicLag], watch: float | None) -> Table:
-    rates = () if watch is None else ("arriving/s", "committed/s")
-    rows = table("group", "topic", "partitions", "lag", "most in", *rates)
+    rates = () if watch is None else ("arriving/s", "committing/s")
+    rows = table("group", "topic", "partitions", "lag", "worst", *rates)
     for column in rows.columns[2:]:
         column.justify = "right"
     for each in lags:

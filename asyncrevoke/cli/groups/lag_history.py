@@ -51,6 +51,10 @@ class LagHistory:
             for topic in sorted({each.topic for each in group.partitions})
         ]
 
+    def forget(self, group: str) -> None:
+        """The group does not exist: if it is created again, its first rates are unknown."""
+        self._before.pop(group, None)
+
 
 class _Change:
     """From one look to the next."""

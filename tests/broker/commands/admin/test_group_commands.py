@@ -132,6 +132,6 @@ async def test_lag_is_watched_until_ctrl_c(numbers: Numbers) -> None:
     code, out, err = await ask(numbers, "lag", numbers.group)
     assert (code, err) == (0, "")
     assert out.split()[:4] == ["group", "topic", "partitions", "lag"]
-    assert out.split()[6:10] == [numbers.group, numbers.topic, "2", "18"]
+    assert out.split()[5:9] == [numbers.group, numbers.topic, "2", "18"]
     code, _, err = await ask(numbers, "lag", "no-such-group")
     assert (code, "there is no group 'no-such-group'" in err) == (1, True)
