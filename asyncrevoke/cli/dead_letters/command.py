@@ -7,6 +7,7 @@ import logging
 import signal
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +25,6 @@ from asyncrevoke.cli.dead_letters.shown import (
 )
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.option_groups import ErrorsName, TargetArgument, takes
-from asyncrevoke.cli.options.times import to_time
 from asyncrevoke.cli.terminal import (
     FAILED,
     INCONCLUSIVE,
@@ -37,6 +37,7 @@ from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import counted
 from asyncrevoke.dead_letters.dead_letter_filter import DeadLetterFilter
 from asyncrevoke.dead_letters.stored_dead_letter import NoDeadLetter, StoredDeadLetter
+from asyncrevoke.replays.ranges.times import to_optional_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,18 +90,20 @@ class FilterOptions:
         list[str] | None, typer.Option(help="Only errors of this type, with or without its module.")
     ] = None
     since: Annotated[
-        str | None, typer.Option(help="Only records from this time on: 2026-11-01T08:00.")
+        str | None,
+        typer.Option(help="Only records from this time on, 2026-11-01T08:00, or so long ago, 1d."),
     ] = None
     until: Annotated[str | None, typer.Option(help="Only records before this time.")] = None
 
     def chosen(self) -> DeadLetterFilter:
         """These options as a filter. Raises ConfigError."""
+        now = datetime.now(UTC)
         return DeadLetterFilter(
             origin_topics=frozenset(self.origin_topic or ()),
             origin_partitions=frozenset(self.partition or ()),
             errors=frozenset(self.error or ()),
-            since=to_time("--since", self.since),
-            until=to_time("--until", self.until),
+            since=to_optional_time("--since", self.since, now),
+            until=to_optional_time("--until", self.until, now),
         )
 
 

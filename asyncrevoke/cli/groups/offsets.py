@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +14,7 @@ from asyncrevoke.cli.options.connection_options import ConnectionOptions, connec
 from asyncrevoke.cli.terminal import exit_on_errors, print_line, print_value, table_console
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import counted
+from asyncrevoke.replays.ranges.times import to_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -45,7 +46,10 @@ def reset_offsets(
     ] = None,
     *,
     to: Annotated[
-        str, typer.Option(help="earliest, latest, an offset, or a time: 2026-11-01T08:00+01:00.")
+        str,
+        typer.Option(
+            help="earliest, latest, an offset, a time, 2026-11-01T08:00+01:00, or how long ago, 1h."
+        ),
     ],
     apply: _Apply = False,
     connection: ConnectionOptions,
@@ -194,16 +198,14 @@ async def _delete(
 
 def _target(text: str) -> Target:
     """Raises ConfigError."""
-    if text in ("earliest", "latest"):
+    if text in ("earliest", "latest", "now"):
         return "earliest" if text == "earliest" else "latest"
     if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
     try:
-        time = datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError) as error:
-        raise ConfigError(
-            f"--to {text}: write earliest, latest, an offset, or 2026-11-01T08:00+01:00"
-        ) from error
+        time = to_time("--to", text, datetime.now(UTC))
+    except ConfigError as error:
+        raise ConfigError(f"{error}, or earliest, latest, or an offset") from error
     if time.timestamp() < 0:
         raise ConfigError(f"--to {text} is before 1970, where records have no timestamps")
     return time

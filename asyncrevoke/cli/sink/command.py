@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -13,10 +14,10 @@ import typer
 
 from asyncrevoke.cli.options.connection_options import ConnectionOptions, connects
 from asyncrevoke.cli.options.option_groups import takes
-from asyncrevoke.cli.options.times import to_time
 from asyncrevoke.cli.terminal import exit_on_errors
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.runtime.arrow.arrow_options import COLUMNS, ArrowOptions
+from asyncrevoke.replays.ranges.times import to_optional_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,11 +48,13 @@ class SinkOptions:
     ] = False
     since: Annotated[
         str | None,
-        typer.Option(help="Begin at this time in partitions of which nothing is stored."),
+        typer.Option(
+            help="Begin at this time, or so long ago, 1d, where nothing of a partition is stored."
+        ),
     ] = None
     until: Annotated[
         str | None,
-        typer.Option(help="Stop before this time, or at the present end of the topic."),
+        typer.Option(help="Stop before this time (now), or at the present end of the topic."),
     ] = None
     max_bytes: Annotated[
         int, typer.Option(min=1, help="The size at which a file is complete, in bytes.")
@@ -78,7 +81,11 @@ class SinkOptions:
         columns = ArrowOptions(self.columns.split(","), None, 0.0).columns
         if "://" in folder:
             raise ConfigError(f"{folder} is no local folder: only those are supported")
-        period = Period(to_time("--since", self.since), to_time("--until", self.until))
+        now = datetime.now(UTC)
+        period = Period(
+            to_optional_time("--since", self.since, now),
+            to_optional_time("--until", self.until, now),
+        )
         store = open_store(Path(folder), topic, columns)
         options = connection.consumer_options(group_id=self.group)
         plan = SinkPlan(self.max_bytes, self.max_wait, together=store.together)

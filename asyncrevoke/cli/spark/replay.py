@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,13 +62,23 @@ class RangeOptions:
 
     topic: Annotated[str, typer.Option(help="The topic to read.")]
     start: Annotated[
-        str | None, typer.Option("--from", help="A time, an offset, earliest, or offsets as JSON.")
+        str | None,
+        typer.Option(
+            "--from",
+            "--since",
+            help="A time, how long ago (1h), an offset, earliest, or offsets as JSON.",
+        ),
     ] = None
     from_group: Annotated[
         str | None, typer.Option(help="Begin at the offsets that this consumer group committed.")
     ] = None
     end: Annotated[
-        str, typer.Option("--to", help="now, a time, an offset, or offsets as JSON.")
+        str,
+        typer.Option(
+            "--to",
+            "--until",
+            help="now, a time, how long ago (1h), an offset, or offsets as JSON.",
+        ),
     ] = "now"
     missing: Annotated[
         MissingName, typer.Option(help="If the start was deleted: fail, or read the rest.")
@@ -85,7 +95,9 @@ class RangeOptions:
         from asyncrevoke.spark.source.option_values import to_place
 
         check_spark()
-        start, end = to_place("--from", begin or "earliest"), to_place("--to", self.end)
+        now = datetime.now(UTC)
+        start = to_place("--from", begin or "earliest", now)
+        end = to_place("--to", self.end, now)
         _say_time(messages, "from", start)
         _say_time(messages, "to", end)
         return resolve_ranges(

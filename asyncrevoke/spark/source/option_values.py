@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from asyncrevoke.client.errors import ConfigError
 from asyncrevoke.client.printable import shown_option
+from asyncrevoke.replays.ranges.times import to_time
 from asyncrevoke.spark.reading.places import (
     LARGEST,
     LARGEST_PARTITION,
@@ -66,12 +67,14 @@ def duration(name: str, text: str) -> float:
     return int(found[1]) * _UNITS[found[2] or "ms"]
 
 
-def to_place(name: str, text: str) -> Place:
+def to_place(name: str, text: str, now: datetime | None = None) -> Place:
     """Parse ``earliest``, ``latest``, ``now``, an offset, ``{"0": 17}``, ``{"orders": {"0": 17}}``,
     ``group:NAME``, or a time.
 
-    Times are in ISO 8601; without an offset from UTC they are in this machine's time zone. In JSON,
-    a string is a time, -2 the earliest offset and -1 the latest. Raises ConfigError.
+    Times are in ISO 8601; without an offset from UTC they are in this machine's time zone. With
+    ``now``, durations before it, such as ``1h``, are times too: not in an option of Spark, which is
+    parsed again later. In JSON, a string is a time, -2 the earliest offset and -1 the latest.
+    Raises ConfigError.
     """
     place: object = text
     if text in ("latest", "now"):
@@ -83,7 +86,7 @@ def to_place(name: str, text: str) -> Place:
     elif text.startswith("{"):
         place = _by_partition(name, text)
     elif text != "earliest":
-        place = _time(name, text)
+        place = _time(name, text) if now is None else _time_of_a_command(name, text, now)
     check_place(name, place)
     return cast("Place", place)
 
@@ -121,6 +124,13 @@ def _partition(text: str) -> int:
     if number is None or str(number) != text or number > LARGEST_PARTITION:
         raise ValueError(f"{text} is not a partition number")
     return number
+
+
+def _time_of_a_command(name: str, text: str, now: datetime) -> datetime:
+    try:
+        return to_time(name, text, now)
+    except ConfigError as error:
+        raise ConfigError(f'{error}, or earliest, latest, an offset, or {{"0": 17}}') from error
 
 
 def _time(name: str, text: str) -> datetime:

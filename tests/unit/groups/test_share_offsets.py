@@ -194,10 +194,10 @@ def test_a_start_beyond_the_end_of_the_log_is_said_with_what_it_skips() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["reset-offsets", "billing", "--to", "newest"], "--to newest: write earliest, latest"),
-        (["reset-offsets", "billing", "--to", "-1"], "--to -1: write earliest, latest"),
+        (["reset-offsets", "billing", "--to", "newest"], "--to newest: write now, 2026-11-01"),
+        (["reset-offsets", "billing", "--to", "-1"], "or earliest, latest, or an offset"),
         (["reset-offsets", "billing", "--to", "1960-01-01"], "before 1970"),
-        (["reset-offsets", "billing", "--to", "9" * 5000], "write earliest, latest"),
+        (["reset-offsets", "billing", "--to", "9" * 5000], "write now, 2026-11-01"),
         (["reset-offsets", "billing", "orders:", "--to", "0"], "orders:: write TOPIC"),
         (["reset-offsets", "billing", ":1", "--to", "0"], ":1: write TOPIC"),
         (["reset-offsets", "billing", "orders:0,x", "--to", "0"], "orders:0,x: write TOPIC"),

@@ -43,7 +43,9 @@ def test_wrong_options_are_named_and_create_no_folder(kind: str, tmp_path: Path)
         kind, "orders", str(folder), "--columns", "key,key"
     )
     said(kind, "orders", str(folder), "--max-bytes", "0")
-    assert "--since soon: write 2026-11-01" in said(kind, "orders", str(folder), "--since", "soon")
+    assert "--since soon: write now, 2026-11-01" in said(
+        kind, "orders", str(folder), "--since", "soon"
+    )
     assert "s3://bucket/orders is no local folder" in said(kind, "orders", "s3://bucket/orders")
     assert not folder.exists()
 

@@ -39,10 +39,20 @@ class ReadingOptions:
     """The options that select the records to show."""
 
     start: Annotated[
-        str, typer.Option("--from", help="A time, an offset, earliest, latest, or offsets as JSON.")
+        str,
+        typer.Option(
+            "--from",
+            "--since",
+            help="A time, how long ago (1h), an offset, earliest, latest, or offsets as JSON.",
+        ),
     ] = "earliest"
     end: Annotated[
-        str | None, typer.Option("--to", help="now, a time, an offset, or offsets as JSON.")
+        str | None,
+        typer.Option(
+            "--to",
+            "--until",
+            help="now, a time, how long ago (1h), an offset, or offsets as JSON.",
+        ),
     ] = None
     partition: Annotated[
         list[int] | None, typer.Option(min=0, help="Only this partition; may be repeated.")
@@ -70,7 +80,8 @@ class ReadingOptions:
 
         if self.follow and self.end is not None:
             raise ConfigError("--follow reads without an end: leave --to out")
-        start, end = to_place("--from", self.start), to_place("--to", self.end or "now")
+        now = datetime.now(UTC)
+        start, end = to_place("--from", self.start, now), to_place("--to", self.end or "now", now)
         partitions = {topic: tuple(sorted(set(self.partition)))} if self.partition else None
         selection = TopicSelection((topic,), partitions=partitions)
         found = await find_ranges(config, selection, start, end, missing="clip")
