@@ -46,6 +46,10 @@ _OF_WRITING = {
     "partitioner": "the key decides, as in Java's producer: or use publish(partition=...)",
     "queue_buffering_max_kbytes": "use buffer_memory=..., in bytes",
 }
+_RESOURCES = (
+    "use resources=..., an async context manager, or a function that returns one: what it yields "
+    "is context.state in handlers"
+)
 _OF_READING = {
     "enable_auto_commit": (
         'what counts is decided by commit_mode: "processed" (the default, committed for you), '
@@ -65,6 +69,11 @@ _OF_READING = {
     "check_crcs": "checksums are always verified: leave it out",
     "exclude_internal_topics": "internal topics are read only when they are named: leave it out",
     "max_workers": "use concurrency=..., the calls of handlers that run at once",
+    "lifespan": _RESOURCES,
+    "on_startup": _RESOURCES,
+    "on_shutdown": _RESOURCES,
+    "after_startup": _RESOURCES,
+    "after_shutdown": _RESOURCES,
     "topics": 'topics come first, without a name: Consumer("orders", "clicks", ...)',
     "topic": 'topics come first, without a name: Consumer("orders", ...)',
 }

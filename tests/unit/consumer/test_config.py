@@ -37,6 +37,8 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"consumer_timeout_ms": 1000}, "poll(timeout=...)"),
     ({"rack_id": "a"}, "use client_rack="),
     ({"topics": ["orders"]}, 'Consumer("orders"'),
+    ({"lifespan": print}, "use resources=..., an async context manager"),
+    ({"on_startup": [print]}, "what it yields is context.state in handlers"),
     # Unknown names.
     ({"sesion_timeout": 10}, "did you mean session_timeout"),
     ({"grupid": "billing"}, "did you mean group_id"),
