@@ -241,10 +241,10 @@ class ProducerHealth(NamedTuple):
     has been queued, None without one. ``waiting_calls`` wait for their topic or for memory.
     ``failing_seconds`` is the time since requests have failed without a response from any broker in
     between, None if the last one got a response; ``last_failure`` is why the last request failed
-    that was sent again. ``unreceived_errors`` counts records that have failed and whose error no
-    call has received: the next ``flush`` raises it. ``error`` has ended the producer.
-    ``missing_topics`` do not exist, and records wait for them, or have waited for them within
-    ``request_timeout``.
+    that was sent again, None if none has. ``unreceived_errors`` counts records that have failed and
+    whose error no call has received: the next ``flush`` raises it. ``error`` has ended the
+    producer. ``missing_topics`` do not exist, and records wait for them, or have waited for them
+    within ``request_timeout``.
     """
 
     queued_records: int
@@ -253,7 +253,7 @@ class ProducerHealth(NamedTuple):
     oldest_seconds: float | None
     waiting_calls: int
     failing_seconds: float | None
-    last_failure: str
+    last_failure: str | None
     unreceived_errors: int
     error: Exception | None
     missing_topics: frozenset[str] = frozenset()

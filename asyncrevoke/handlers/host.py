@@ -396,7 +396,7 @@ class HandlerHost:
                 None if observers is None else observers.tracer,
                 compress_in_thread=session.uses_threads,
             )
-            self._producer.log_missing_topics(session.application_log, self.output_topics())
+            self._producer.log_to(session.application_log, self.output_topics())
         return self._producer
 
     async def close_producer(self, session: EnteredSession) -> None:

@@ -159,7 +159,10 @@ def old_producer_name(name: str, value: object, known: Collection[str]) -> str |
 
 def _dotted(name: str) -> str | None:
     if "." in name:
-        return f"there is no option {name}: names have underscores, like bootstrap_servers=..."
+        return (
+            f"there is no option {name}: names have underscores, like bootstrap_servers=..., and "
+            "few options are those of Java or librdkafka"
+        )
     return None
 
 

@@ -59,6 +59,7 @@ _RETRIES: Final = (
     ProduceAction.NEW_SEQUENCE,
 )
 
+NO_RESPONSE: Final = "no broker has responded"
 _GZIP: Final = 1
 _ZSTD: Final = 4
 
@@ -67,8 +68,8 @@ class ProducerCore:
     """Queues results by partition, and sends one Produce at a time to each broker.
 
     ``topics`` are shared with transactions, ``active`` has the batches, and ``queued_bytes`` are
-    those of records that have not ended. ``last_failure`` is why the last request failed, and
-    ``failing_since`` when requests began to fail, None after a response. With
+    those of records that have not ended. ``last_failure`` is why the last request failed (or
+    ``NO_RESPONSE``), and ``failing_since`` when requests began to fail, None after a response. With
     ``compress_separately``, the caller compresses the large batches that :meth:`to_compress`
     returns, and they are sent after that. Without ``idempotent``, a batch whose response is lost
     may be written twice.
@@ -100,7 +101,7 @@ class ProducerCore:
         self.active = ActiveQueues()
         self._busy: set[int] = set()
         self._producer_id = ProducerIdState(idempotent=idempotent)
-        self.last_failure = "no broker has responded"
+        self.last_failure = NO_RESPONSE
         self.failing_since: float | None = None
         self.queued_bytes = 0
 
@@ -379,11 +380,12 @@ class ProducerCore:
         if (failed := reply if isinstance(reply, Failed) else None) is not None:
             self.last_failure = failed.detail or failed.kind.value
             self.failing_since = now if self.failing_since is None else self.failing_since
-        else:
+        elif self.failing_since is not None:
             self.failing_since = None
+            self.topics.responded(now, outgoing.node)
         if isinstance(outgoing.message, MetadataRequest):
             metadata = message if isinstance(message, MetadataResponse) else None
-            self.topics.received(now, metadata, self.active, failed)
+            self.topics.received(now, outgoing.node, metadata, self.active, failed)
         elif isinstance(outgoing.message, InitProducerIdRequest):
             given = entity if isinstance(entity, InitProducerIdResponse) else None
             self._producer_id_received(now, given, failed)

@@ -12,7 +12,7 @@ from asyncrevoke.client.core.io.effects import Channel, Failed, Node, Replied, S
 from asyncrevoke.client.errors import ConfigError, ConsumerClosedError
 from asyncrevoke.client.model import ProducerHealth
 from asyncrevoke.client.producing.delivery import Delivery
-from asyncrevoke.client.producing.producer_core import ProducerCore
+from asyncrevoke.client.producing.producer_core import NO_RESPONSE, ProducerCore
 from asyncrevoke.client.producing.queueing.waiting_results import WaitingResults
 from asyncrevoke.client.producing.trace_context import PublishSpans
 
@@ -162,9 +162,10 @@ class RecordProducer:
         """
         await self.commits.settled()
 
-    def log_missing_topics(self, log: Log, checked: Container[str] = ()) -> None:
-        """Write to ``log`` which topics do not exist, except for those in ``checked``."""
-        self._core.topics.log_missing(log, checked)
+    def log_to(self, log: Log, checked: Container[str] = (), *, brokers: bool = False) -> None:
+        """Write to ``log`` which topics do not exist, except for those in ``checked``; with
+        ``brokers``, that no broker responds, too."""
+        self._core.topics.log_to(log, checked, brokers=brokers)
 
     def prepare(self, topic: str) -> None:
         """Connect, and request what the first record for this topic would wait for."""
@@ -312,7 +313,7 @@ class RecordProducer:
             oldest_seconds=queued_for if core.active else None,
             waiting_calls=len(self._waiting_results),
             failing_seconds=None if failing is None else now - failing,
-            last_failure=core.last_failure,
+            last_failure=None if core.last_failure is NO_RESPONSE else core.last_failure,
             unreceived_errors=unreceived_errors,
             error=self._closed,
             missing_topics=core.topics.missing,

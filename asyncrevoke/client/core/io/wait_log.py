@@ -13,34 +13,19 @@ if TYPE_CHECKING:
     _Fields: TypeAlias = Callable[[], Mapping[str, object] | None]
 
 REPEAT_AFTER = 10.0
+# While no broker has responded yet.
+WHAT_TO_CHECK = "that a broker listens there, and security_protocol"
 
 
-class WaitLog:
-    """Remembers since when each key is waited for."""
+class WaitLines:
+    """Remembers since when each key is waited for. ``emit`` takes an event and its fields."""
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, emit: Callable[..., None]) -> None:
+        self._emit = emit
         self._since: dict[str, float] = {}
         self._last: dict[str, float] = {}
         # Keys with a line since their wait began.
         self._logged: dict[str, None] = {}
-
-    def watch(self, now: float, key: str, event: LogEvent, fields: _Fields) -> None:
-        """A wait begins: log ``event`` with ``fields()`` every ten seconds, from ten seconds on,
-        until it is :meth:`over`. Without fields it has another cause, which has its own line."""
-        self._since[key] = now
-        self._outbox.set_timer(
-            _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
-        )
-
-    def _still(self, now: float, key: str, event: LogEvent, fields: _Fields) -> None:
-        seconds = round(now - self._since[key], 1)
-        if (shown := fields()) is not None:
-            self._logged[key] = None
-            self._outbox.emit(event, **shown, seconds=seconds)
-        self._outbox.set_timer(
-            _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
-        )
 
     def waiting(
         self,
@@ -58,7 +43,7 @@ class WaitLog:
         if now - since >= first_after and (last is None or now - last >= REPEAT_AFTER):
             self._last[key] = now
             self._logged[key] = None
-            self._outbox.emit(event, **fields, seconds=round(now - since, 1))
+            self._emit(event, **fields, seconds=round(now - since, 1))
 
     def over(self, now: float, key: str, event: LogEvent | None = None, **fields: object) -> None:
         """The wait is over; log ``event`` if the wait was logged."""
@@ -69,13 +54,42 @@ class WaitLog:
         self.forget(key)
         if logged and event is not None:
             waited = now - since if since is not None else 0.0
-            self._outbox.emit(event, **fields, seconds=round(waited, 1))
+            self._emit(event, **fields, seconds=round(waited, 1))
+
+    def forget(self, key: str) -> None:
+        """The wait is over, without a line."""
+        self._since.pop(key, None)
+        self._logged.pop(key, None)
+
+
+class WaitLog(WaitLines):
+    """The same, with lines by a timer."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__(outbox.emit)
+        self._outbox = outbox
+
+    def watch(self, now: float, key: str, event: LogEvent, fields: _Fields) -> None:
+        """A wait begins: log ``event`` with ``fields()`` every ten seconds, from ten seconds on,
+        until it is :meth:`over`. Without fields it has another cause, which has its own line."""
+        self._since[key] = now
+        self._outbox.set_timer(
+            _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
+        )
+
+    def _still(self, now: float, key: str, event: LogEvent, fields: _Fields) -> None:
+        seconds = round(now - self._since[key], 1)
+        if (shown := fields()) is not None:
+            self._logged[key] = None
+            self._emit(event, **shown, seconds=seconds)
+        self._outbox.set_timer(
+            _timer(key), now + REPEAT_AFTER, lambda at: self._still(at, key, event, fields)
+        )
 
     def forget(self, key: str) -> None:
         """The wait is over, without a line."""
         self._outbox.cancel_timer(_timer(key))
-        self._since.pop(key, None)
-        self._logged.pop(key, None)
+        super().forget(key)
 
 
 def _timer(key: str) -> str:

@@ -8,7 +8,7 @@ from asyncrevoke.client import log_events
 from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.core.io.effects import Channel, Failed, ResetConnection
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES, fatal_error
-from asyncrevoke.client.core.io.wait_log import WaitLog
+from asyncrevoke.client.core.io.wait_log import WHAT_TO_CHECK, WaitLog
 from asyncrevoke.client.core.metadata.brokers import KnownBrokers
 from asyncrevoke.client.core.metadata.missing_topics import MissingTopics
 from asyncrevoke.client.core.metadata.topic import NO_ID, KnownTopic, read_topics
@@ -43,8 +43,6 @@ _SPACING = 0.1
 _LOOK_AGAIN = 1.0
 # Java's default of metadata.recovery.rebootstrap.trigger.ms (KIP-1102), in seconds.
 _REBOOTSTRAP_AFTER = 300.0
-# While no broker has responded yet.
-_WHAT_TO_CHECK = "that a broker listens there, and security_protocol"
 
 
 class ClusterMetadata:
@@ -320,7 +318,7 @@ class ClusterMetadata:
             self.bootstrap_again(now, "no broker has responded to a metadata request for long")
         fields = {"tried": node.address, "reason": why}
         if not self._responded_to:
-            fields["check"] = _WHAT_TO_CHECK
+            fields["check"] = WHAT_TO_CHECK
         self._log.waiting(now, "cluster", log_events.WAITING_FOR_BROKER, **fields)
         if self._again:
             self._send()

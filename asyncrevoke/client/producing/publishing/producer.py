@@ -77,7 +77,7 @@ class ProducerWithOwnConnections(AbstractAsyncContextManager[RecordProducer]):
             transaction_timeout=transaction_timeout,
             memory=memory,
         )
-        self._producer.log_missing_topics(self.log)
+        self._producer.log_to(self.log, brokers=True)
 
     async def __aenter__(self) -> RecordProducer:
         if self._observers is not None:

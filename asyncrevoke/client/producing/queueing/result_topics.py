@@ -12,6 +12,7 @@ from asyncrevoke.client.backoff import Backoff
 from asyncrevoke.client.config.topics import create_topics_command, is_legal_topic
 from asyncrevoke.client.core.io.effects import Node
 from asyncrevoke.client.core.io.fatal_error import FATAL_FAILURES
+from asyncrevoke.client.core.io.wait_log import WHAT_TO_CHECK, WaitLines
 from asyncrevoke.client.core.metadata.missing_topics import MissingTopics
 from asyncrevoke.client.errors import PublishError
 from asyncrevoke.client.model import TopicPartition
@@ -190,6 +191,9 @@ class ResultTopics:
         self._request_timeout = request_timeout
         self._log: Log | None = None
         self._checked: Container[str] = ()
+        self._logs_brokers = False
+        self._waits = WaitLines(self._write)
+        self._has_responded = False
         self._missing = MissingTopics(self._write, self._bootstrap[0])
         self._nodes: dict[int, Node] = {}
         self._requests_to_any = -1
@@ -203,9 +207,10 @@ class ResultTopics:
     def __getitem__(self, topic: str) -> ResultTopic:
         return self.by_name[topic]
 
-    def log_missing(self, log: Log, checked: Container[str]) -> None:
-        """Write to ``log`` which topics do not exist, except for those in ``checked``."""
-        self._log, self._checked = log, checked
+    def log_to(self, log: Log, checked: Container[str], *, brokers: bool) -> None:
+        """Write to ``log`` which topics do not exist, except for those in ``checked``; with
+        ``brokers``, that no broker responds, too."""
+        self._log, self._checked, self._logs_brokers = log, checked, brokers
 
     def want(self, now: float, topic: str) -> None:
         """Request the partitions of a topic. Raises PublishError."""
@@ -290,15 +295,23 @@ class ResultTopics:
     def received(
         self,
         now: float,
+        node: Node,
         response: MetadataResponse | None,
         active: Mapping[PartitionQueue, ResultTopic],
         failed: Failed | None = None,
     ) -> None:
-        """Apply the response to a request; None if it has ``failed``.
+        """Apply the response of a broker to a request; None if it has ``failed``.
 
         Metadata is requested again after a backoff while an ``active`` queue has no leader.
         """
         self._requested = False
+        if failed is None:
+            self._has_responded = True
+        elif self._logs_brokers and failed.kind not in FATAL_FAILURES:
+            fields = {"tried": node.address, "reason": failed.detail or failed.kind.value}
+            if not self._has_responded:
+                fields["check"] = WHAT_TO_CHECK
+            self._waits.waiting(now, "cluster", log_events.WAITING_FOR_BROKER, **fields)
         if failed is not None and failed.kind in FATAL_FAILURES:
             self._refusal = failed.detail or failed.kind.value
         if response is None or response.error is not ErrorCode.none or not response.brokers:
@@ -337,6 +350,10 @@ class ResultTopics:
         line = self._missing.line_due(now, (name for name in missing if name not in self._checked))
         if line is not None:
             self._write(log_events.OUTPUT_TOPICS_MISSING, **line)
+
+    def responded(self, now: float, node: Node) -> None:
+        """A broker has responded, to whatever request, after requests had failed."""
+        self._waits.over(now, "cluster", log_events.BROKER_REACHABLE, node=node.address)
 
     def _write(self, event: LogEvent, **fields: object) -> None:
         if self._log is not None:

@@ -78,6 +78,25 @@ async def test_it_is_not_ready_while_requests_fail() -> None:
         assert producer.probe().ready
 
 
+async def test_the_log_says_that_no_broker_responds_and_when_one_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "asyncrevoke")
+    broker = Unreachable()
+    async with entered(broker) as producer:
+        assert producer.health().last_failure is None
+        record = asyncio.create_task(producer.publish("t", b"0"))
+        while not caplog.messages:  # noqa: ASYNC110 - the first request fails soon
+            await asyncio.sleep(0)
+        (line,) = caplog.messages
+        waiting = "waiting for a broker that responds tried=localhost:9092 reason='nobody there'"
+        assert line.startswith(waiting)
+        assert "check='that a broker listens there, and security_protocol'" in line
+        broker.down = False
+        await record
+        assert caplog.messages[-1].startswith("broker reachable node=localhost:9092 seconds=")
+
+
 async def test_a_topic_that_does_not_exist_is_named_while_a_record_waits_for_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -95,9 +95,9 @@ def test_a_missing_topic_is_forgotten_when_no_record_has_waited_for_request_time
     for now in (0.0, 8.0):
         topics.want(now, "t")
         assert topics.request(now) is not None
-        topics.received(now, response, {})
+        topics.received(now, Node(-1, "a", 1), response, {})
     assert topics.request(17.0) is not None
-    topics.received(17.0, response, {})
+    topics.received(17.0, Node(-1, "a", 1), response, {})
     assert topics.missing == {"t"}
     assert topics.request(19.0) is None
     assert topics.missing == frozenset()

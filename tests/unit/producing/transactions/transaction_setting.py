@@ -64,7 +64,7 @@ class Setting:
         assert request is not None
         metadata = brokers.handle(request)
         assert isinstance(metadata, MetadataResponse)
-        topics.received(0.0, metadata, {})
+        topics.received(0.0, Node(-1, "a", 1), metadata, {})
         self.core = TransactionCore(
             topics, "id", timeout=60.0, request_timeout=REQUEST_TIMEOUT, metadata_max_age=300.0
         )
