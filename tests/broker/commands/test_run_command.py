@@ -216,7 +216,7 @@ async def test_a_failed_handler_exits_with_1_and_its_traceback_is_shown_once(
     assert await app.ended() == 1, app.log
     assert app.log.count("Traceback") == 1
     assert 'raise ValueError("no such account")' in app.log
-    assert "ValueError: no such account" in app.log.splitlines()[-1]
+    assert "ValueError: no such account" in app.log
     assert await group(kafka_broker, kafka_topic) == (0, 0)
 
 
@@ -239,9 +239,7 @@ async def test_as_json_each_line_of_the_log_is_an_object_also_those_of_the_app(
     assert await app.ended() == 1, app.log
     lines = [json.loads(line) for line in app.log.splitlines()]
     assert all({"event", "level", "logger", "timestamp"} <= line.keys() for line in lines)
-    assert {"asyncrevoke", "asyncrevoke.run", "billing", "audit"} <= {
-        line["logger"] for line in lines
-    }
+    assert {"asyncrevoke", "billing", "audit"} <= {line["logger"] for line in lines}
     (billed,) = [line for line in lines if line["logger"] == "billing"]
     assert (billed["event"], billed["order"], billed["level"]) == ("billed", "order", "debug")
     (failed,) = [line for line in lines if "exception" in line]

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import IsolationLevel
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import LatestSpec, ListOffsetsResultInfo, OffsetSpec
@@ -27,18 +27,15 @@ def read_committed(broker: RunningBroker, topic: str) -> Counter[bytes]:
     markers of these, which they do after the response to EndTxn."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     deadline = time.monotonic() + TIMEOUT
-    while True:
-        try:
-            stable = _ends(admin, topic, IsolationLevel.READ_COMMITTED)
-            if stable == _ends(admin, topic, IsolationLevel.READ_UNCOMMITTED):
-                break
-        except KafkaException as error:
-            # A broker that was paused takes its partitions over anew.
-            if error.args[0].code() != KafkaError.UNKNOWN_LEADER_EPOCH:
-                raise
+    while not _have_ended(admin, topic):
         assert time.monotonic() < deadline, f"a transaction of {topic} is open"
         time.sleep(0.02)
     return read_below_stable_offsets(broker, topic)
+
+
+def _have_ended(admin: AdminClient, topic: str) -> bool:
+    stable = _ends(admin, topic, IsolationLevel.READ_COMMITTED)
+    return stable == _ends(admin, topic, IsolationLevel.READ_UNCOMMITTED)
 
 
 def _ends(admin: AdminClient, topic: str, isolation: IsolationLevel) -> dict[int, int]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka import AIOKafkaProducer
 from spark.clusters.processes import run
-from spark.clusters.standalone import standalone_cluster
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
+
+from spark.clusters.standalone import standalone_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Generator
