@@ -226,7 +226,12 @@ class KafkaBroker(RunningBroker):
         self.start()
 
     def pause(self) -> None:
-        """Pause the process (SIGSTOP): connections stay open, and requests get no response."""
+        """Pause the process (SIGSTOP): connections stay open, and requests get no response.
+
+        A broker that is paused for longer than ``broker.session.timeout.ms`` (3 s unless
+        ``properties`` have another one) is fenced when it resumes, and its partitions can lack
+        leaders for 40 s and more (Apache Kafka 4.4.0).
+        """
         self._signal("SIGSTOP")
 
     def resume(self) -> None:
