@@ -31,6 +31,9 @@ SCHEMA = pyarrow.schema(
 )
 
 
+ATTEMPTS = 5
+
+
 class Rows:
     """The rows of one partition in the table at ``path``."""
 
@@ -40,6 +43,7 @@ class Rows:
             self._table = DeltaTable.create(path, SCHEMA, mode="ignore")
         except CommitFailedError:  # another member has created it at the same time
             self._table = DeltaTable(path)
+        self._path = path
         self._application = f"{topic}-{partition}"
 
     def read_next(self) -> int:
@@ -49,14 +53,24 @@ class Rows:
     def write(self, records: pyarrow.RecordBatch) -> None:
         """Store a batch in one commit. Raises CommitFailedError if another member was faster."""
         end = records.column("offset")[-1].as_py() + 1
-        write_deltalake(
-            self._table,
-            records.select(SCHEMA.names),
-            mode="append",
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(self._application, end)]
-            ),
-        )
+        transaction = Transaction(self._application, end)
+        stored = self.read_next()
+        for attempt in range(ATTEMPTS):
+            try:
+                write_deltalake(
+                    self._table,
+                    records.select(SCHEMA.names),
+                    mode="append",
+                    commit_properties=CommitProperties(app_transactions=[transaction]),
+                )
+            except CommitFailedError:
+                # Members that create the table at the same time may change it: only rows of this
+                # partition are another owner's.
+                self._table = DeltaTable(self._path)
+                if self.read_next() != stored or attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                return
 
 
 def make_consumer(

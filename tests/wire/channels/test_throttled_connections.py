@@ -60,7 +60,7 @@ def send(setup: BrokerChannels, timeout: float = IMPATIENT) -> Awaitable[Replied
 async def test_a_request_waits_for_the_end_of_the_throttle_time(start: Start) -> None:
     broker = ThrottlingBroker()
     setup = await start(broker.respond)
-    assert isinstance(await send(setup), Replied)
+    assert isinstance(await send(setup, timeout=5.0), Replied)  # it connects
     assert await setup.channels.report() == BrokerThrottled(setup.node, "Heartbeat", THROTTLE)
     assert isinstance(await send(setup), Replied)
     assert broker.next_at - broker.responded_at >= THROTTLE
@@ -71,7 +71,7 @@ async def test_requests_are_sent_in_their_order_when_the_throttle_time_is_over(
     start: Start,
 ) -> None:
     setup = await start(ThrottlingBroker().respond)
-    await send(setup)
+    await send(setup, timeout=5.0)
     outcomes = await asyncio.gather(*(send(setup, timeout=5.0) for _ in range(5)))
     assert all(isinstance(outcome, Replied) for outcome in outcomes)
     assert setup.broker.connections == 1
