@@ -12,6 +12,7 @@ import msgspec
 
 from asyncrevoke.client.model import Record
 from asyncrevoke.client.printable import error_text
+from asyncrevoke.client.producing.encoding import value_bytes
 from asyncrevoke.client.producing.message import Message
 from asyncrevoke.handlers.decoding.arrow_values import messages_of
 from asyncrevoke.replays.errors import ReplayError
@@ -364,17 +365,11 @@ def _with_origin(row: Row, record: Record) -> Row:
 def encode_result(result: object) -> bytes | None:
     """Encode a handler's result as it would be published: a ``Message`` is its value, and a list is
     JSON with the values of its elements. Raises ReplayError."""
-    if isinstance(result, bytes):
-        return result
     if isinstance(result, Message):
         value = cast("Message[object]", result).value
         return None if value is None else encode_result(value)
     try:
-        if isinstance(result, str):
-            return result.encode()
-        if isinstance(result, bytearray):
-            return bytes(result)
-        return _json.encode(result)
+        return value_bytes(result, _json)
     except Exception as error:  # serializers of a user's class may raise any
         raise ReplayError(
             f"the handler returned {type(result).__qualname__}, which cannot be written as a "
@@ -387,9 +382,8 @@ def _json_form(value: object) -> object:
     """What msgspec encodes for a value that it does not know."""
     if isinstance(value, Message):
         return cast("Message[object]", value).value
-    to_json = getattr(value, "model_dump_json", None)
-    if callable(to_json):  # a pydantic model
-        return msgspec.Raw(str(to_json()).encode())
+    if callable(getattr(value, "model_dump_json", None)):
+        return msgspec.Raw(value_bytes(value, _json))
     rows = messages_of(value, "the results of a replay")
     if rows is not None:
         return [row.value for row in rows]

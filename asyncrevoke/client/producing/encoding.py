@@ -25,16 +25,22 @@ def encode_value(topic: str, value: object) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
     try:
-        if isinstance(value, str):
-            return value.encode()
-        if isinstance(value, (bytes, bytearray)):
-            return bytes(value)
-        to_json = getattr(value, "model_dump_json", None)
-        return str(to_json()).encode() if callable(to_json) else _json.encode(value)
+        return value_bytes(value, _json)
     except Exception as error:
         raise PublishError(
             topic, f"a {type(value).__name__} cannot be encoded: {error_text(error)}"
         ) from error
+
+
+def value_bytes(value: object, json: msgspec.json.Encoder) -> bytes:
+    """Bytes unchanged, text as UTF-8, a pydantic model by its own method, all else by ``json``.
+    Raises what these raise."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    to_json = getattr(value, "model_dump_json", None)
+    return str(to_json()).encode() if callable(to_json) else json.encode(value)
 
 
 def encode_record(
